@@ -1,0 +1,12 @@
+//! The vocabulary every other room shares: names, server specifications, templates.
+//!
+//! **Invariant:** nothing here does I/O, spawns, logs, or knows a wire format.
+//! Values that exist are valid: each type has one maker that refuses what is wrong.
+
+pub mod ids;
+pub mod server;
+pub mod template;
+
+pub use ids::{Principal, ServerName};
+pub use server::{EnvVar, HttpSpec, InheritEnv, Isolation, ServerSpec, StdioSpec, Transport};
+pub use template::{Placeholder, Template};

@@ -1,0 +1,82 @@
+//! What a server behind us is: how it is reached, and under which limits.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::{ServerName, Template};
+
+/// The default for `max_message`: what one message from a server may weigh.
+pub const DEFAULT_MAX_MESSAGE: usize = 16 * 1024 * 1024;
+/// The default for `idle`.
+pub const DEFAULT_IDLE: Duration = Duration::from_secs(600);
+/// The default for `max_children`.
+pub const DEFAULT_MAX_CHILDREN: usize = 64;
+
+/// One `[servers.NAME]`, or what the command line of `wrap` says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerSpec {
+    pub name: ServerName,
+    pub transport: Transport,
+    /// How long a call may be silent. Progress resets it. None: the caller has its own deadline.
+    pub timeout: Option<Duration>,
+    /// The largest message accepted from this server, in bytes.
+    pub max_message: usize,
+    /// A tool that changed is withheld until it is approved.
+    pub pin: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Transport {
+    Stdio(StdioSpec),
+    Http(HttpSpec),
+}
+
+/// A server that is a child process of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StdioSpec {
+    pub command: String,
+    pub args: Vec<String>,
+    /// Set for every child, after what is inherited.
+    pub env: Vec<(String, Template)>,
+    pub env_vars: Vec<EnvVar>,
+    pub isolation: Isolation,
+    /// None: the host's directory for `wrap`, the configuration file's for `serve`.
+    pub cwd: Option<PathBuf>,
+    pub inherit_env: InheritEnv,
+    /// A child without a call, a subscription or a task for this long is stopped.
+    pub idle: Duration,
+    pub max_children: usize,
+}
+
+/// A variable handed on by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvVar {
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// A child per calling session.
+    Session,
+    /// One child for all.
+    Shared,
+}
+
+/// Which variables of our own environment a child starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InheritEnv {
+    /// A short list of names that programs need and that hold no secrets.
+    Safe,
+    /// What the host gave us, less its own secrets and ours.
+    Host,
+    Names(Vec<String>),
+}
+
+/// A server that is reached by HTTP.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpSpec {
+    pub url: String,
+    pub headers: Vec<(String, Template)>,
+    /// The name may resolve to a loopback, private or link-local address.
+    pub allow_private: bool,
+}
