@@ -1,1 +1,22 @@
-//! placeholder
+//! The carrier: what stands between hosts and servers.
+//!
+//! ```text
+//! front (stdio, http) → call.rs → server/pool → server/child → server/link ─┐   servers that are our processes
+//!         ↑                                                                 │
+//!         └──────────────── the caller's own queue (outbox) ←───────────────┘
+//! front (stdio, http) → server/remote                                           servers reached by HTTP
+//! ```
+//!
+//! **Invariants:** an answer reaches the caller who asked and nobody else; no lock is held across an await;
+//! every queue has a bound and every wait a deadline; what we do not own passes byte for byte.
+//!
+//! Read `call.rs` first.
+
+pub mod address;
+pub mod call;
+pub mod connection;
+pub mod environment;
+pub mod front;
+pub mod outbox;
+pub mod respond;
+pub mod server;

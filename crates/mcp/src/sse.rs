@@ -104,6 +104,19 @@ impl Decoder {
     }
 }
 
+impl Event {
+    /// Writes the event as it would stand in a stream.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        if !self.name.is_empty() {
+            out.extend_from_slice(format!("event: {}\n", self.name).as_bytes());
+        }
+        if let Some(retry) = self.retry {
+            out.extend_from_slice(format!("retry: {retry}\n").as_bytes());
+        }
+        out.extend_from_slice(&encode(&self.data, self.id.as_deref()));
+    }
+}
+
 /// One message as an event. `id` makes it resumable.
 pub fn encode(data: &[u8], id: Option<&str>) -> Bytes {
     let mut out = Vec::with_capacity(data.len() + 64);

@@ -1,0 +1,192 @@
+//! `callsign.toml` → values that cannot be wrong.
+//!
+//! ```text
+//! lookup.rs   which file        table.rs    spanned TOML, one mistake per wrong type
+//! parse       text → Config     server.rs   [servers.NAME]: stdio.rs, http.rs, value.rs, units.rs, names.rs
+//!                               serve.rs    [serve]
+//! ```
+//!
+//! **Invariant:** a file with a mistake yields no [`Config`], only every mistake in it. A key that this version
+//! does not carry out is a mistake, never ignored.
+
+mod context;
+mod environment;
+mod http;
+mod lookup;
+mod mistake;
+mod names;
+mod serve;
+mod server;
+mod stdio;
+mod table;
+mod units;
+mod value;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::{ServerName, ServerSpec};
+use toml::de::DeTable;
+
+use context::{Context, Found, Resolve};
+use server::Section;
+use table::Table;
+
+pub use environment::Environment;
+pub use http::check_url;
+pub use lookup::{Sources, load};
+pub use mistake::{ConfigErrors, Mistake};
+pub use names::{check_header, check_inherited, check_variable};
+pub use serve::{Auth, OpenToOthers, ServeConfig};
+pub use value::Carrier;
+
+/// What a daemon waits for a silent call. `wrap` leaves it to the host, which has a deadline of its own.
+const SERVE_TIMEOUT: Duration = Duration::from_mins(10);
+
+const KEYS: [&str; 2] = ["servers", "serve"];
+const LATER_KEYS: [&str; 4] = ["hooks", "workspace", "sessions", "ledger"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// In the order of the file. For `wrap`: the one it starts.
+    pub servers: Vec<ServerSpec>,
+    pub serve: ServeConfig,
+    /// None: no file was found.
+    pub path: Option<PathBuf>,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Mistake>,
+}
+
+/// For whom the configuration is read.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose<'a> {
+    Serve,
+    Wrap(&'a Wrapped),
+}
+
+/// What the command line of `wrap` says about its server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wrapped {
+    pub name: ServerName,
+    pub section: UseSection,
+    /// None: `[servers.NAME]` must say it.
+    pub target: Option<Target>,
+}
+
+/// Whether `[servers.NAME]` supplies what the command line does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UseSection {
+    /// `--name` was given.
+    Yes,
+    /// The name is one we made up; that the file has the same is chance.
+    No,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Command { command: String, args: Vec<String> },
+    Url(String),
+}
+
+/// A configuration's text, and where it came from.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    pub text: &'a str,
+    /// As messages show it.
+    pub shown: &'a Path,
+    /// Absolute; what relative paths in the text are relative to.
+    pub directory: &'a Path,
+}
+
+/// Reads the text of a configuration. `path` of the result is not set.
+pub fn parse(
+    source: Source<'_>,
+    purpose: Purpose<'_>,
+    environment: Environment<'_>,
+) -> Result<Config, ConfigErrors> {
+    let Source { text, shown, directory } = source;
+    let found = RefCell::new(Found::default());
+    let context = Context { shown, text, directory, environment, resolve: Resolve::Yes, found: &found };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        report_syntax(context, &error);
+    }
+    let root = Table::new(document.get_ref(), "");
+    root.check_keys(context, &KEYS, &LATER_KEYS);
+    let serve = root.get("serve").and_then(|field| field.table(context, ""));
+    let serve = serve.map(|table| serve::read(context, &table)).unwrap_or_default();
+    let servers = servers(context, &root, purpose);
+    finish(Config { servers, serve, path: None, warnings: Vec::new() }, found.into_inner())
+}
+
+/// What holds where the file says nothing.
+#[derive(Debug)]
+struct Defaults {
+    timeout: Option<Duration>,
+    cwd: Option<PathBuf>,
+}
+
+fn servers(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>) -> Vec<ServerSpec> {
+    let fields = root.get("servers").and_then(|field| field.table(context, "servers."));
+    let (defaults, wrapped) = match purpose {
+        Purpose::Serve => {
+            (Defaults { timeout: Some(SERVE_TIMEOUT), cwd: Some(context.directory.to_owned()) }, None)
+        }
+        Purpose::Wrap(wrapped) => (Defaults { timeout: None, cwd: None }, Some(wrapped)),
+    };
+    let mut servers = Vec::new();
+    let mut wrapped_was_there = false;
+    for field in &fields.unwrap_or_default().fields {
+        let (Some(name), Some(table)) = (server::name(context, field), field.table(context, "")) else {
+            continue;
+        };
+        let section = Section { name: &name, at: field.key_at, table: &table };
+        let is_wrapped = wrapped.is_some_and(|it| it.section == UseSection::Yes && it.name == name);
+        wrapped_was_there |= is_wrapped;
+        if wrapped.is_some() && !is_wrapped {
+            // Checked all the same: a mistake is reported wherever the file is read.
+            server::read(context.resolving(Resolve::No), &section, None, &defaults);
+            continue;
+        }
+        let target = wrapped.and_then(|wrapped| wrapped.target.as_ref());
+        servers.extend(server::read(context, &section, target, &defaults));
+    }
+    if let Some(wrapped) = wrapped.filter(|_| !wrapped_was_there) {
+        servers.extend(from_command_line(context, wrapped, &defaults));
+    }
+    servers
+}
+
+fn from_command_line(context: Context<'_>, wrapped: &Wrapped, defaults: &Defaults) -> Option<ServerSpec> {
+    let Wrapped { name, section: _, target } = wrapped;
+    if target.is_none() {
+        let message = format!("there is no [servers.{name}]; add it, or give a command after -- or a --url");
+        context.absent(0, message);
+        return None;
+    }
+    let section = Section { name, at: 0, table: &Table::default() };
+    server::read(context, &section, target.as_ref(), defaults)
+}
+
+fn report_syntax(context: Context<'_>, error: &toml::de::Error) {
+    let span = error.span().unwrap_or_default();
+    let message = match error.message() {
+        "duplicate key" => {
+            let key = context.text.get(span.clone()).unwrap_or_default();
+            format!("`{key}` is there already; keep one")
+        }
+        other => other.to_owned(),
+    };
+    context.syntax(span.start, message);
+}
+
+fn finish(config: Config, found: Found) -> Result<Config, ConfigErrors> {
+    let Found { mut mistakes, mut warnings, .. } = found;
+    mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+    warnings.sort_by_key(|warning| (warning.line, warning.column));
+    if mistakes.is_empty() { Ok(Config { warnings, ..config }) } else { Err(ConfigErrors(mistakes)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The keys of a server that is reached by HTTP.
+
+use gateway::address::{HostKind, check_host};
+use http::Uri;
+use model::{HttpSpec, Template};
+
+use super::context::Context;
+use super::names::check_header;
+use super::table::{Field, Table};
+use super::value::{Carrier, template};
+
+pub(super) const KEYS: [&str; 3] = ["url", "headers", "allow_private"];
+
+/// All but `url`, which the command line may replace.
+pub(super) fn read(context: Context<'_>, table: &Table<'_>) -> HttpSpec {
+    HttpSpec {
+        url: String::new(),
+        headers: table.get("headers").map(|field| headers(context, field)).unwrap_or_default(),
+        allow_private: table
+            .get("allow_private")
+            .and_then(|field| field.boolean(context))
+            .unwrap_or_default(),
+    }
+}
+
+/// Whether `url` is one that a server may have, as far as it can be told without asking a resolver.
+/// `Err` is a sentence for the person who wrote it.
+pub fn check_url(url: &str, allow_private: bool) -> Result<HostKind, String> {
+    if url.contains(['{', '}']) {
+        return Err("placeholders are filled in for `headers`, not for the url".to_owned());
+    }
+    // Before it is parsed: a parser drops it without a word.
+    if url.contains('#') {
+        return Err("a server's url has no fragment; take out what starts with #".to_owned());
+    }
+    let in_full = || "give it in full, such as https://tracker.example/mcp".to_owned();
+    let uri: Uri = url.parse().map_err(|error| format!("{error}; {}", in_full()))?;
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return Err(in_full());
+    };
+    if !matches!(scheme, "http" | "https") {
+        return Err(format!("{scheme}: is not supported; use http or https"));
+    }
+    if authority.as_str().contains('@') {
+        return Err("credentials do not go in the url; put them in `headers`".to_owned());
+    }
+    let has_port = authority.as_str().len() > authority.host().len();
+    if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err("its port must be a number from 1 to 65535".to_owned());
+    }
+    check_host(authority.host(), allow_private).map_err(|refused| refused.to_string())
+}
+
+/// Checks the url of the file and warns where what is sent can be read on the way.
+pub(super) fn url(context: Context<'_>, field: &Field<'_>, allow_private: bool) -> Option<String> {
+    let url = field.text(context)?;
+    match check_url(url, allow_private) {
+        Err(problem) => {
+            context.mistake(field.at, format!("`url`: {problem}"));
+            return None;
+        }
+        Ok(HostKind::Name) if !allow_private && url.to_ascii_lowercase().starts_with("http:") => {
+            context.warn(
+                field.at,
+                "`url` is http: what is sent, headers too, can be read on the way; use https",
+            );
+        }
+        Ok(_) => {}
+    }
+    Some(url.to_owned())
+}
+
+fn headers(context: Context<'_>, field: &Field<'_>) -> Vec<(String, Template)> {
+    let mut headers: Vec<(String, Template)> = Vec::new();
+    for header in field.table(context, "headers.").unwrap_or_default().fields {
+        if let Err(problem) = check_header(header.key) {
+            context.mistake(header.key_at, problem);
+        }
+        if let Some((first, _)) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header.key)) {
+            context
+                .mistake(header.key_at, format!("`{}` is there already, as `{first}`; keep one", header.key));
+        }
+        if let Some(value) = template(context, &header, Carrier::Header) {
+            headers.push((header.key.to_owned(), value));
+        }
+    }
+    headers
+}

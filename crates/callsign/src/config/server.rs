@@ -1,0 +1,128 @@
+//! One `[servers.NAME]`.
+
+use model::{HttpSpec, ServerName, ServerSpec, StdioSpec, Transport};
+
+use super::context::{Context, Resolve};
+use super::table::{Field, Table};
+use super::{Defaults, Target, http, stdio, units};
+
+const SHARED_KEYS: [&str; 3] = ["timeout", "pin", "max_message"];
+const LATER_KEYS: [&str; 5] = ["require", "arguments", "hooks", "headers_command", "cache_seconds"];
+
+/// The name of callsign's own server.
+const RESERVED: &str = "sessions";
+
+/// The name of the server a table is for.
+pub(super) fn name(context: Context<'_>, field: &Field<'_>) -> Option<ServerName> {
+    if field.key == RESERVED {
+        context.mistake(field.key_at, format!("`{RESERVED}` is callsign's own server; choose another name"));
+        return None;
+    }
+    match ServerName::new(field.key) {
+        Ok(name) => Some(name),
+        Err(problem) => {
+            context.mistake(field.key_at, format!("{:?} is not the name of a server: {problem}", field.key));
+            None
+        }
+    }
+}
+
+/// Reads every key whatever the transport is, so that every mistake is found at once. What is returned where
+/// there was one is of no use; the caller drops it.
+pub(super) fn read(
+    context: Context<'_>,
+    section: &Section<'_, '_>,
+    target: Option<&Target>,
+    defaults: &Defaults,
+) -> Option<ServerSpec> {
+    let table = section.table;
+    let known: Vec<_> = [&stdio::KEYS[..], &http::KEYS, &SHARED_KEYS].concat();
+    table.check_keys(context, &known, &LATER_KEYS);
+    let timeout = table.get("timeout").and_then(|field| units::duration(context, field));
+    let max_message = table.get("max_message").and_then(|field| units::size(context, field));
+    let pin = table.get("pin").and_then(|field| field.boolean(context));
+    let specs = (stdio::read(context, table, defaults), http::read(context, table));
+    Some(ServerSpec {
+        name: section.name.clone(),
+        transport: transport(context, section, target, specs)?,
+        timeout: timeout.or(defaults.timeout),
+        max_message: max_message.unwrap_or(model::server::DEFAULT_MAX_MESSAGE),
+        pin: pin.unwrap_or_default(),
+    })
+}
+
+/// The table of one server, empty where the file has none.
+#[derive(Debug)]
+pub(super) struct Section<'t, 'i> {
+    pub name: &'t ServerName,
+    pub at: usize,
+    pub table: &'t Table<'i>,
+}
+
+/// Keys, and whose they are.
+type Others<'a> = (&'a [&'a str], &'a str);
+
+fn transport(
+    context: Context<'_>,
+    section: &Section<'_, '_>,
+    target: Option<&Target>,
+    (mut stdio, mut http): (StdioSpec, HttpSpec),
+) -> Option<Transport> {
+    let table = section.table;
+    let command = table.get("command").map(|field| (field, field.text(context).map(str::to_owned)));
+    let args = table.get("args").and_then(|field| stdio::args(context, field));
+    let url = table.get("url").map(|field| (field, http::url(context, field, http.allow_private)));
+    match (target, command, url) {
+        (Some(Target::Command { command, args }), _, _) => {
+            stdio.command.clone_from(command);
+            stdio.args.clone_from(args);
+        }
+        (Some(Target::Url(url)), _, _) => {
+            if let Err(problem) = http::check_url(url, http.allow_private) {
+                context.mistaken_option("--url", problem);
+            }
+            http.url.clone_from(url);
+        }
+        (None, Some((command, _)), Some((url, _))) => {
+            let at = command.key_at.max(url.key_at);
+            let message =
+                format!("`{}` has both `command` and `url`; keep the one it is reached by", section.name);
+            context.mistake(at, message);
+            return None;
+        }
+        (None, None, None) => {
+            // A section that `wrap` does not use may be half of one whose other half is on a command line.
+            if context.resolve == Resolve::Yes {
+                let message = format!("`{}` has neither `command` nor `url`; give it one", section.name);
+                context.absent(section.at, message);
+            }
+            return None;
+        }
+        (None, Some((_, command)), None) => {
+            stdio.command = command?;
+            stdio.args = args.unwrap_or_default();
+        }
+        (None, None, Some((_, url))) => http.url = url?,
+    }
+    if http.url.is_empty() {
+        refuse_others(context, table, target, (&http::KEYS, "a server with a `url`"));
+        return Some(Transport::Stdio(stdio));
+    }
+    refuse_others(context, table, target, (&stdio::KEYS, "a server with a `command`"));
+    Some(Transport::Http(http))
+}
+
+/// Reports the keys that belong to the other transport, but for those that the command line has overruled.
+fn refuse_others(
+    context: Context<'_>,
+    table: &Table<'_>,
+    target: Option<&Target>,
+    (others, whose): Others<'_>,
+) {
+    for field in &table.fields {
+        let overruled = target.is_some() && ["command", "args", "url"].contains(&field.key);
+        if others.contains(&field.key) && !overruled {
+            context.mistake(field.key_at, format!("`{}` is for {whose}; take it out", field.key));
+        }
+    }
+}

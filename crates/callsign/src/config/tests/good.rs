@@ -1,0 +1,233 @@
+//! Good configurations and exactly what they mean.
+
+use model::{EnvVar, HttpSpec, InheritEnv, Isolation, StdioSpec, Template, Transport};
+
+use super::*;
+
+#[track_caller]
+fn check(text: &str, purpose: Purpose<'_>, expected: &Config) {
+    assert_eq!(read(text, purpose).as_ref(), Ok(expected), "for\n{text}");
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text, &|_| Err("nothing to load".to_owned())).unwrap()
+}
+
+fn name(name: &str) -> ServerName {
+    ServerName::new(name).unwrap()
+}
+
+fn config(servers: Vec<ServerSpec>) -> Config {
+    Config { servers, serve: ServeConfig::default(), path: None, warnings: Vec::new() }
+}
+
+fn plain_stdio(command: &str) -> StdioSpec {
+    StdioSpec {
+        command: command.to_owned(),
+        args: Vec::new(),
+        env: Vec::new(),
+        env_vars: Vec::new(),
+        isolation: Isolation::Session,
+        cwd: Some("/etc".into()),
+        inherit_env: InheritEnv::Safe,
+        idle: Duration::from_mins(10),
+        max_children: 64,
+    }
+}
+
+fn server(called: &str, transport: Transport) -> ServerSpec {
+    ServerSpec {
+        name: name(called),
+        transport,
+        timeout: Some(Duration::from_mins(10)),
+        max_message: 16 << 20,
+        pin: false,
+    }
+}
+
+const EVERY_KEY: &str = r#"
+[servers.tracker]
+url = "https://tracker.example/mcp"
+headers = { "X-Session-Id" = "{session.id}", Authorization = "Bearer {env:TRACKER_TOKEN}" }
+timeout = "500ms"
+pin = true
+max_message = 4096
+
+[servers.clumsies]
+command = "clumsies"
+args = ["mcp", "serve", ""]
+env = { LOG = "info", WHO = "{host}/{thread.id}" }
+env_vars = ["LANG", { name = "EDITOR", source = "local" }, { name = "TZ" }]
+isolation = "shared"
+cwd = "~/work"
+inherit_env = ["PATH", "HOME"]
+timeout = "1h"
+idle = "30s"
+max_children = 3
+max_message = "4KiB"
+
+[servers.here]
+url = "http://10.0.0.1:8080/mcp"
+allow_private = true
+
+[serve]
+listen = "[::1]:0"
+auth = "none"
+allowed_origins = ["https://App.example:8443", "vscode-webview://abc"]
+"#;
+
+#[test]
+fn every_key_arrives() {
+    let tracker = HttpSpec {
+        url: "https://tracker.example/mcp".to_owned(),
+        headers: vec![
+            ("X-Session-Id".to_owned(), template("{session.id}")),
+            ("Authorization".to_owned(), Template::literal("Bearer sk-CANARY-7f3a")),
+        ],
+        allow_private: false,
+    };
+    let env_var = |name: &str| EnvVar { name: name.to_owned() };
+    let clumsies = StdioSpec {
+        command: "clumsies".to_owned(),
+        args: vec!["mcp".to_owned(), "serve".to_owned(), String::new()],
+        env: vec![("LOG".to_owned(), template("info")), ("WHO".to_owned(), template("{host}/{thread.id}"))],
+        env_vars: vec![env_var("LANG"), env_var("EDITOR"), env_var("TZ")],
+        isolation: Isolation::Shared,
+        cwd: Some("/home/ann/work".into()),
+        inherit_env: InheritEnv::Names(vec!["PATH".to_owned(), "HOME".to_owned()]),
+        idle: Duration::from_secs(30),
+        max_children: 3,
+    };
+    let here =
+        HttpSpec { url: "http://10.0.0.1:8080/mcp".to_owned(), headers: Vec::new(), allow_private: true };
+    let expected = Config {
+        servers: vec![
+            ServerSpec {
+                name: name("tracker"),
+                transport: Transport::Http(tracker),
+                timeout: Some(Duration::from_millis(500)),
+                max_message: 4096,
+                pin: true,
+            },
+            ServerSpec {
+                name: name("clumsies"),
+                transport: Transport::Stdio(clumsies),
+                timeout: Some(Duration::from_hours(1)),
+                max_message: 4096,
+                pin: false,
+            },
+            server("here", Transport::Http(here)),
+        ],
+        serve: ServeConfig {
+            listen: "[::1]:0".parse().unwrap(),
+            auth: Auth::None,
+            allowed_origins: vec!["https://app.example:8443".to_owned(), "vscode-webview://abc".to_owned()],
+        },
+        path: None,
+        warnings: vec![Mistake {
+            file: "callsign.toml".into(),
+            line: 15,
+            column: 7,
+            message: "`cwd` is not a directory: /home/ann/work".to_owned(),
+        }],
+    };
+    check(EVERY_KEY, Purpose::Serve, &expected);
+}
+
+#[test]
+fn no_damage_to_a_file_makes_us_panic() {
+    for (at, character) in EVERY_KEY.char_indices() {
+        let (before, after) = (&EVERY_KEY[..at], &EVERY_KEY[at + character.len_utf8()..]);
+        for put in ["", "[", "\"", "{", "=", "\n", "\u{0}", "é", "."] {
+            let outcome = read(&format!("{before}{put}{after}"), Purpose::Serve);
+            assert!(outcome.is_ok() || outcome.is_err_and(|errors| !errors.0.is_empty()));
+        }
+        // Cut off there.
+        drop(read(before, Purpose::Serve));
+    }
+}
+
+#[test]
+fn defaults_hold_where_the_file_says_nothing() {
+    check("", Purpose::Serve, &config(Vec::new()));
+    let expected = config(vec![
+        server("b", Transport::Stdio(plain_stdio("x"))),
+        server("a", Transport::Stdio(plain_stdio("y"))),
+    ]);
+    check("[servers.b]\ncommand = \"x\"\n[servers.a]\ncommand = \"y\"\n", Purpose::Serve, &expected);
+}
+
+#[test]
+fn what_is_probably_not_meant_is_a_warning() {
+    let text = "[servers.a]\ncommand = \"x\"\nargs = [\"--key\", \"{env:KEY}\", \"{\\\"json\\\": 1}\"]\n\
+                [servers.b]\nurl = \"http://tracker.example/\"\n";
+    let warnings = read(text, Purpose::Serve).unwrap().warnings;
+    let shown: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "callsign.toml:3:18: `args` are passed on as they are, {env:KEY} too; use `env` for it",
+            "callsign.toml:5:7: `url` is http: what is sent, headers too, can be read on the way; use https",
+        ]
+    );
+}
+
+fn wrapped(called: &str, section: UseSection, target: Option<Target>) -> Wrapped {
+    Wrapped { name: name(called), section, target }
+}
+
+fn node() -> Target {
+    Target::Command { command: "node".to_owned(), args: vec!["x.js".to_owned()] }
+}
+
+#[test]
+fn the_command_line_of_wrap_wins_and_the_file_supplies_the_rest() {
+    // The other server's secret is not there, which is no business of this one's.
+    let text = "[servers.a]\ncommand = \"x\"\nargs = [\"y\"]\nidle = \"1s\"\n\
+                [servers.b]\nurl = \"https://b.example\"\nheaders = { X = \"{env:NOT_SET}\" }\n\
+                [servers.half]\ntimeout = \"1s\"\n";
+    let stdio = StdioSpec { cwd: None, ..plain_stdio("node") };
+    let stdio = StdioSpec { args: vec!["x.js".to_owned()], ..stdio };
+    let of_file = StdioSpec { idle: Duration::from_secs(1), ..stdio.clone() };
+    let spec = |called: &str, stdio: StdioSpec| {
+        config(vec![ServerSpec { timeout: None, ..server(called, Transport::Stdio(stdio)) }])
+    };
+    check(text, Purpose::Wrap(&wrapped("a", UseSection::Yes, Some(node()))), &spec("a", of_file.clone()));
+    check(text, Purpose::Wrap(&wrapped("a", UseSection::No, Some(node()))), &spec("a", stdio.clone()));
+    check(text, Purpose::Wrap(&wrapped("new", UseSection::Yes, Some(node()))), &spec("new", stdio.clone()));
+    let only_file = StdioSpec { command: "x".to_owned(), args: vec!["y".to_owned()], ..of_file };
+    check(text, Purpose::Wrap(&wrapped("a", UseSection::Yes, None)), &spec("a", only_file));
+    let half = wrapped("half", UseSection::Yes, Some(node()));
+    let mut expected = spec("half", stdio);
+    expected.servers[0].timeout = Some(Duration::from_secs(1));
+    check(text, Purpose::Wrap(&half), &expected);
+}
+
+#[test]
+fn what_is_wrong_with_the_command_line_of_wrap() {
+    let url = |url: &str| Some(Target::Url(url.to_owned()));
+    let bad = wrapped("a", UseSection::Yes, url("http://10.0.0.1/"));
+    let private =
+        "10.0.0.1 is not a public address; set `allow_private = true` for this server if it is meant";
+    assert_eq!(mistakes("", Purpose::Wrap(&bad)), [format!("--url: {private}")]);
+    let allowed = "[servers.a]\nallow_private = true\n";
+    assert!(mistakes(allowed, Purpose::Wrap(&bad)).is_empty());
+    let nothing = wrapped("a", UseSection::Yes, None);
+    assert_eq!(
+        mistakes("", Purpose::Wrap(&nothing)),
+        ["1:1: there is no [servers.a]; add it, or give a command after -- or a --url"]
+    );
+    let other_kind = wrapped("a", UseSection::Yes, Some(node()));
+    assert_eq!(
+        mistakes("[servers.a]\nurl = \"https://a.example\"\nheaders = {}\n", Purpose::Wrap(&other_kind)),
+        ["3:1: `headers` is for a server with a `url`; take it out"]
+    );
+}
+
+#[test]
+fn listen_from_the_command_line_is_held_to_the_same_rule() {
+    let open: std::net::SocketAddr = "0.0.0.0:1".parse().unwrap();
+    let none = ServeConfig { auth: Auth::None, ..ServeConfig::default() };
+    assert_eq!(none.listening_on(open), Err(OpenToOthers(open)));
+    assert_eq!(ServeConfig::default().listening_on(open).map(|config| config.listen), Ok(open));
+}

@@ -1,0 +1,166 @@
+//! Every message arrives byte for byte, but for ids and progress tokens, which are ours on the way.
+
+mod messages;
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use serde_json::Value;
+use testkit::bin;
+use testkit::client::{Era, Http};
+use testkit::harness::{Files, HttpServer};
+use testkit::record;
+
+use self::messages::Message;
+use crate::support::setup;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"faithful","version":"1"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+const WARM: &str = r#"{"jsonrpc":"2.0","id":"warm","method":"tools/call","params":{"name":"whoami"}}"#;
+
+fn runner(cases: u32) -> TestRunner {
+    // A message that got lost costs its whole deadline at every step of shrinking.
+    TestRunner::new(Config { cases, max_shrink_iters: 60, source_file: Some(file!()), ..Config::default() })
+}
+
+/// Fails with the smallest message that shows it.
+#[track_caller]
+fn report(outcome: Result<(), TestError<Message>>) {
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, message)) => panic!("{reason}\nthe message: {}", message.text(1)),
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}
+
+/// `wrap` and its pipes, initialized, with one call behind it so that the caller's child runs.
+struct Pipes {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _files: Files,
+}
+
+impl Pipes {
+    fn open(server: &[&str]) -> Self {
+        let (mut command, files) = setup().wrap_command(&[], server);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("callsign starts");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut pipes = Self { child, input, output, _files: files };
+        pipes.send(INITIALIZE);
+        pipes.until(|line| line.contains("\"init\""));
+        pipes.send(INITIALIZED);
+        pipes.send(WARM);
+        pipes.until(|line| line.contains("\"warm\""));
+        pipes
+    }
+
+    fn send(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it writes UTF-8");
+        assert!(line.ends_with('\n'), "the pipe ended");
+        line.pop();
+        line
+    }
+
+    fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        loop {
+            let line = self.line();
+            if wanted(&line) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Follows the log of a logging server.
+struct Tail(BufReader<File>, String);
+
+impl Tail {
+    /// Starts behind what is there already.
+    fn open(path: &Path) -> Self {
+        let mut tail = Self(BufReader::new(File::open(path).expect("a log")), String::new());
+        while tail.try_next().is_some() {}
+        tail
+    }
+
+    fn try_next(&mut self) -> Option<Value> {
+        loop {
+            // A record may be half written: what was read of it is kept.
+            self.0.read_line(&mut self.1).expect("the log is UTF-8");
+            if !self.1.ends_with('\n') {
+                return None;
+            }
+            let line = std::mem::take(&mut self.1);
+            let record: Value = serde_json::from_str(&line).expect("a record");
+            if record["event"] != "start" {
+                return Some(record);
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            if let Some(record) = self.try_next() {
+                return Some(record::bytes(&record));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        None
+    }
+}
+
+fn same(message: &Message, number: u64, arrived: Option<Vec<u8>>) -> Result<(), TestCaseError> {
+    let Some(arrived) = arrived else { return Err(TestCaseError::fail("it never arrived")) };
+    let arrived = String::from_utf8(arrived).map_err(|_| TestCaseError::fail("it arrived broken"))?;
+    if message.matches(&arrived) {
+        return Ok(());
+    }
+    Err(TestCaseError::fail(format!("sent:    {}\narrived: {arrived}", message.text(number))))
+}
+
+#[test]
+fn ten_thousand_messages_arrive_as_they_were_sent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("log");
+    let mut pipes = Pipes::open(&[&bin("logging-server"), "--stdio", "--log", log.to_str().expect("UTF-8")]);
+    let mut tail = Tail::open(&log);
+    // Answers are not looked at here; somebody has to read them.
+    let output = std::mem::replace(&mut pipes.output, BufReader::new(pipes.child.stdout.take().map_or_else(empty, |it| it)));
+    let reader = std::thread::spawn(move || output.lines().for_each(drop));
+    let number = std::cell::Cell::new(0);
+    let tail = std::cell::RefCell::new(&mut tail);
+    let input = std::cell::RefCell::new(&mut pipes);
+    let outcome = runner(10_000).run(&messages::any(), |message| {
+        let mut tail = tail.borrow_mut();
+        while tail.try_next().is_some() {}
+        number.set(number.get() + 1);
+        input.borrow_mut().send(&message.text(number.get()));
+        same(&message, number.get(), tail.next())
+    });
+    drop(pipes);
+    reader.join().expect("the reader ends with the pipe");
+    report(outcome);
+}

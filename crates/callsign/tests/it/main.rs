@@ -1,0 +1,16 @@
+//! The gateway from outside: the real binary, real sockets, real children.
+//!
+//! The servers behind it are programs of `testkit`; build them first with `cargo build -p testkit --bins`.
+//! `CALLSIGN_FULL=1` runs the sizes that are too long for every day.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a surprise ends the test")]
+
+mod bad_inputs;
+mod carry;
+mod children;
+mod environment;
+mod faithful;
+mod limits;
+mod reload;
+mod scale;
+mod support;

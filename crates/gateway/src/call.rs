@@ -1,0 +1,286 @@
+//! One message from a client, carried to a server on a pipe. Read this first.
+//!
+//! ```text
+//! request → begin → route (lobby, caller's child, shared child) → handshake → link.call → answer
+//! ```
+//!
+//! The answer does not come back up this path: the link hands it to the caller's own queue.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mcp::{Kind, Message, meta};
+use model::Isolation;
+
+use crate::connection::Connection;
+use crate::outbox::Outbox;
+use crate::respond::CallError;
+use crate::server::Pipes;
+use crate::server::child::{Child, as_answer_to};
+use crate::server::link::{Link, Reply};
+use crate::server::pool::{CallerKey, ChildKey};
+
+/// Carries a request. Whatever happens, exactly one answer goes to `reply`, unless the caller cancels.
+pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, message: Message, reply: Arc<Outbox>) -> Sent {
+    let id = message.id().unwrap_or_default();
+    // If the first request with this id is still under way, nothing of it may be touched.
+    if let Err(error) = connection.begin(&id) {
+        reply.finish(error.to_message(Some(&id)));
+        return Sent::Answered;
+    }
+    let mut under_way = UnderWay { connection, id: &id, sent: false };
+    match carry(pipes, connection, &message, &reply).await {
+        Ok(sent) => {
+            under_way.sent = matches!(sent, Sent::To(..));
+            sent
+        }
+        Err(error) => {
+            drop(under_way);
+            reply.finish(error.to_message(Some(&id)));
+            Sent::Answered
+        }
+    }
+}
+
+/// Forgets a request that never reached a server, also when whoever carried it went away.
+struct UnderWay<'a> {
+    connection: &'a Connection,
+    id: &'a Bytes,
+    sent: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.connection.end(self.id);
+        }
+    }
+}
+
+/// Where a request went.
+#[derive(Debug)]
+pub enum Sent {
+    Answered,
+    To(Arc<Child>, u64),
+}
+
+async fn carry(
+    pipes: &Pipes,
+    connection: &Arc<Connection>,
+    message: &Message,
+    reply: &Arc<Outbox>,
+) -> Result<Sent, CallError> {
+    let id = message.id().unwrap_or_default();
+    if message.method() == "initialize" {
+        let answer = initialize(pipes, connection, message).await?;
+        reply.finish(as_answer_to(&answer, &id));
+        return Ok(Sent::Answered);
+    }
+    if message.method() == "tools/call" {
+        pipes.catalogue.check_call(&message.name().unwrap_or_default())?;
+    }
+    let question = stand_in_question(message);
+    let child = match route(pipes, connection, message, question.as_ref()).await? {
+        Route::Child(child) => child,
+        Route::StandIn(answer) => {
+            reply.finish(as_answer_to(&answer, &id));
+            return Ok(Sent::Answered);
+        }
+    };
+    if !child.link.outbox.has_room() {
+        child.link.outbox.room().await;
+    }
+    if message.method() == "logging/setLevel" {
+        connection.record_level(message);
+    }
+    if connection.is_cancelled(&id) {
+        reply.close_unless_shared(connection);
+        return Ok(Sent::Answered);
+    }
+    let key = child.link.call(connection, message, Reply::Stream(Arc::clone(reply)))?;
+    if !connection.sent(&id, &child.link, key) {
+        child.link.cancel(key, None);
+    }
+    Ok(Sent::To(child, key))
+}
+
+enum Route {
+    Child(Arc<Child>),
+    /// The lobby has stopped and nothing has changed since: its answer still holds.
+    StandIn(Message),
+}
+
+/// Finds the process a request belongs to and makes it ready.
+async fn route(
+    pipes: &Pipes,
+    connection: &Arc<Connection>,
+    message: &Message,
+    question: Option<&Bytes>,
+) -> Result<Route, CallError> {
+    if let Some(cursor) = &message.head().cursor {
+        let from = connection.link_of_cursor(&message.bytes()[cursor.clone()]);
+        let child = from.and_then(|link| pipes.pool.children_of(connection).into_iter().find(|child| Arc::ptr_eq(&child.link, &link)));
+        if let Some(child) = child.filter(|child| child.is_alive()) {
+            return Ok(Route::Child(child));
+        }
+    }
+    let key = match pipes.pool.isolation() {
+        Isolation::Shared => ChildKey::Shared(revision(connection, message)),
+        Isolation::Session => {
+            let caller = ChildKey::Caller(CallerKey::Connection(connection.id));
+            if !meta::is_discovery(message.method()) || pipes.pool.find(&caller).is_some() {
+                caller
+            } else {
+                let lobby = ChildKey::Lobby(connection.id);
+                if let (None, Some(question)) = (pipes.pool.find(&lobby), question)
+                    && let Some(answer) = pipes.catalogue.recall(question)
+                {
+                    return Ok(Route::StandIn(answer));
+                }
+                lobby
+            }
+        }
+    };
+    let child = pipes.pool.child(&key).await?;
+    prepare(&child, connection, message).await?;
+    Ok(Route::Child(child))
+}
+
+/// A server of the old era must be initialized before its first call; one of the new era must not be.
+async fn prepare(child: &Arc<Child>, connection: &Arc<Connection>, message: &Message) -> Result<(), CallError> {
+    if child.is_ready() || message.is_modern() || connection.recorded().initialize.is_none() {
+        return Ok(());
+    }
+    let answer = child.handshake(connection).await?;
+    match &answer.head().error {
+        None => Ok(()),
+        Some(error) => Err(CallError::AnswerInvalid {
+            server: child.link.server().to_owned(),
+            reason: format!("it refused initialize: {}", String::from_utf8_lossy(&answer.bytes()[error.clone()])),
+        }),
+    }
+}
+
+async fn initialize(pipes: &Pipes, connection: &Arc<Connection>, message: &Message) -> Result<Message, CallError> {
+    if connection.record_initialize(message) {
+        pipes.pool.connection_closed(connection);
+    }
+    let key = match pipes.pool.isolation() {
+        Isolation::Shared => ChildKey::Shared(revision(connection, message)),
+        Isolation::Session => {
+            let question = stand_in_question(message);
+            if let Some(answer) = question.as_ref().and_then(|question| pipes.catalogue.recall(question)) {
+                return Ok(answer);
+            }
+            ChildKey::Lobby(connection.id)
+        }
+    };
+    let child = pipes.pool.child(&key).await?;
+    let answer = child.handshake(connection).await?.clone();
+    if answer.head().error.is_none()
+        && let Some(question) = stand_in_question(message)
+    {
+        pipes.catalogue.remember(question, answer.clone());
+    }
+    Ok(answer)
+}
+
+/// Carries a notification.
+pub fn notification(pipes: &Pipes, connection: &Arc<Connection>, message: &Message) {
+    let children = pipes.pool.children_of(connection);
+    if message.method() == "notifications/initialized" {
+        connection.record_initialized(message);
+        for child in children.iter().filter(|child| child.is_ready()) {
+            child.pass_initialized(connection);
+        }
+        return;
+    }
+    let links: Vec<Arc<Link>> = children.iter().map(|child| Arc::clone(&child.link)).collect();
+    notify(&links, connection, message);
+}
+
+/// Carries a notification to whom it concerns among `links`.
+pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
+    let head = message.head();
+    match message.method() {
+        "notifications/cancelled" => {
+            // A cancel for what is answered already is common and means nothing.
+            let id = head.request_id.as_ref().map(|span| message.slice(span));
+            if let Some((link, key)) = id.and_then(|id| connection.cancel(&id)) {
+                link.cancel(key, Some(message));
+            }
+        }
+        "notifications/progress" => {
+            let span = head.progress_token.clone();
+            let asked = span.as_ref().and_then(|span| connection.server_request_of_token(&message.slice(span)));
+            if let (Some(span), Some(asked)) = (span, asked)
+                && let (Some(link), Some(token)) = (asked.link.upgrade(), asked.token)
+            {
+                link.send_with(message, span, &token);
+            }
+        }
+        _ => {
+            for link in links {
+                link.send(message.bytes());
+            }
+        }
+    }
+}
+
+/// Carries a request over one given link.
+pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, message: &Message, reply: &Arc<Outbox>) {
+    let id = message.id().unwrap_or_default();
+    let sent = connection
+        .begin(&id)
+        .and_then(|()| link.call(connection, message, Reply::Stream(Arc::clone(reply))).inspect_err(|_| connection.end(&id)));
+    match sent {
+        Ok(key) => drop(connection.sent(&id, link, key)),
+        Err(error) => drop(reply.finish(error.to_message(Some(&id)))),
+    }
+}
+
+/// Carries the client's answer to a server's request.
+pub fn response(connection: &Arc<Connection>, message: &Message) {
+    let (Some(span), Some(id)) = (message.head().id.clone(), message.id()) else { return };
+    if let Some(asked) = connection.take_server_request(&id)
+        && let Some(link) = asked.link.upgrade()
+    {
+        link.send_with(message, span, &asked.id);
+    }
+}
+
+/// Whether this message is for [`request`].
+pub fn is_request(message: &Message) -> bool {
+    message.kind() == Kind::Request
+}
+
+/// The revision the client speaks; clients of different ones do not share a process.
+fn revision(connection: &Connection, message: &Message) -> Box<str> {
+    if let Some(version) = &message.head().version {
+        return version.clone();
+    }
+    let asked = connection.recorded().initialize.and_then(|initialize| {
+        let params = initialize.head().params.clone()?;
+        let value: serde_json::Value = serde_json::from_slice(&initialize.bytes()[params]).ok()?;
+        Some(value.get("protocolVersion")?.as_str()?.into())
+    });
+    asked.unwrap_or_else(|| meta::ASSUMED_LEGACY.into())
+}
+
+/// What an answer stands for: the method and its parameters, less what differs from request to request.
+pub fn stand_in_question(message: &Message) -> Option<Bytes> {
+    let method = message.method();
+    let stands = meta::is_list(method) || matches!(method, "initialize" | "server/discover");
+    if !stands {
+        return None;
+    }
+    let head = message.head();
+    let mut question = method.as_bytes().to_vec();
+    question.push(b'\n');
+    if let Some(params) = &head.params {
+        let skip = head.progress_token.clone().unwrap_or(params.end..params.end);
+        question.extend_from_slice(&message.bytes()[params.start..skip.start]);
+        question.extend_from_slice(&message.bytes()[skip.end..params.end]);
+    }
+    Some(Bytes::from(question))
+}

@@ -1,0 +1,252 @@
+//! A client of ours: a host on a pipe, a legacy HTTP session, or (in the new era over HTTP) nobody that lasts.
+//!
+//! It remembers what a new child must be told (`initialize` and what followed), which of its requests are under
+//! way where, and whose server request an answer belongs to. It knows nothing of identity: requests carry that.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::Bytes;
+use mcp::Message;
+use model::Principal;
+use tokio::sync::Notify;
+
+use crate::outbox::Outbox;
+use crate::respond::CallError;
+use crate::server::link::Link;
+
+/// Pages one client may walk through of one list before it counts as endless.
+pub const MAX_PAGES: usize = 100;
+/// Cursors and server requests kept for a client that never comes back for them.
+const MAX_HANDLES: usize = 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(u64);
+
+impl ConnectionId {
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Where messages go that answer no request.
+#[derive(Debug, Clone)]
+pub enum Outlet {
+    /// A host on a pipe: everything goes there.
+    Stdio(Arc<Outbox>),
+    /// A legacy HTTP session: the stream the client may open with GET.
+    Session(Arc<Outbox>),
+    /// Requests that stand alone.
+    Stateless,
+}
+
+#[derive(Debug)]
+pub struct Connection {
+    pub id: ConnectionId,
+    pub principal: Principal,
+    pub outlet: Outlet,
+    state: Mutex<State>,
+    quiet: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    recorded: Recorded,
+    in_flight: HashMap<Bytes, Flight>,
+    server_requests: HashMap<u64, ServerRequest>,
+    next_server_request: u64,
+    /// Which child gave out a cursor, and how many pages led to it.
+    cursors: HashMap<Bytes, (Weak<Link>, usize)>,
+    closed: bool,
+}
+
+/// What a new child is told before its first call.
+#[derive(Debug, Default, Clone)]
+pub struct Recorded {
+    pub initialize: Option<Message>,
+    pub initialized: Option<Message>,
+    /// The last `logging/setLevel`.
+    pub level: Option<Message>,
+}
+
+/// A request of this client that has no answer yet.
+#[derive(Debug)]
+struct Flight {
+    /// None while a child is being started for it.
+    sent: Option<(Weak<Link>, u64)>,
+    cancelled: bool,
+}
+
+/// A request a server made of this client.
+#[derive(Debug, Clone)]
+pub struct ServerRequest {
+    pub link: Weak<Link>,
+    /// As the server wrote them.
+    pub id: Bytes,
+    pub token: Option<Bytes>,
+}
+
+impl Connection {
+    pub fn new(principal: Principal, outlet: Outlet) -> Self {
+        Self { id: ConnectionId::next(), principal, outlet, state: Mutex::default(), quiet: Notify::new() }
+    }
+
+    pub fn recorded(&self) -> Recorded {
+        self.lock().recorded.clone()
+    }
+
+    /// Notes `initialize`. Returns whether the client had initialized before: it starts over.
+    pub fn record_initialize(&self, message: &Message) -> bool {
+        let mut state = self.lock();
+        let again = state.recorded.initialize.is_some();
+        state.recorded = Recorded { initialize: Some(message.clone()), ..Recorded::default() };
+        again
+    }
+
+    pub fn record_initialized(&self, message: &Message) {
+        self.lock().recorded.initialized = Some(message.clone());
+    }
+
+    pub fn record_level(&self, message: &Message) {
+        self.lock().recorded.level = Some(message.clone());
+    }
+
+    /// Notes that a request is under way. Requests that stand alone share no ids and are not noted.
+    pub fn begin(&self, id: &Bytes) -> Result<(), CallError> {
+        if matches!(self.outlet, Outlet::Stateless) {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        if state.closed {
+            return Err(CallError::NoSuchSession);
+        }
+        if state.in_flight.contains_key(id) {
+            return Err(CallError::DuplicateId(String::from_utf8_lossy(id).into_owned()));
+        }
+        state.in_flight.insert(id.clone(), Flight { sent: None, cancelled: false });
+        Ok(())
+    }
+
+    /// Notes where the request went. False if it was cancelled before it could go.
+    pub fn sent(&self, id: &Bytes, link: &Arc<Link>, key: u64) -> bool {
+        if matches!(self.outlet, Outlet::Stateless) {
+            return true;
+        }
+        match self.lock().in_flight.get_mut(id) {
+            Some(flight) if !flight.cancelled => {
+                flight.sent = Some((Arc::downgrade(link), key));
+                true
+            }
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    pub fn end(&self, id: &Bytes) {
+        let mut state = self.lock();
+        state.in_flight.remove(id);
+        if state.in_flight.is_empty() {
+            drop(state);
+            self.quiet.notify_waiters();
+        }
+    }
+
+    /// Waits until no request is under way.
+    pub async fn all_answered(&self) {
+        loop {
+            let waiting = self.quiet.notified();
+            if self.lock().in_flight.is_empty() {
+                return;
+            }
+            waiting.await;
+        }
+    }
+
+    /// Whether a request that has not been sent yet was cancelled meanwhile.
+    pub fn is_cancelled(&self, id: &Bytes) -> bool {
+        self.lock().in_flight.get(id).is_some_and(|flight| flight.cancelled)
+    }
+
+    /// Notes a cancel. Returns where the request is, if it is anywhere: a late cancel finds nothing.
+    pub fn cancel(&self, id: &Bytes) -> Option<(Arc<Link>, u64)> {
+        let mut state = self.lock();
+        let flight = state.in_flight.get_mut(id)?;
+        flight.cancelled = true;
+        let (link, key) = flight.sent.as_ref()?;
+        Some((link.upgrade()?, *key))
+    }
+
+    /// Gives a server's request an id of this connection.
+    pub fn register_server_request(&self, request: ServerRequest) -> u64 {
+        let mut state = self.lock();
+        if state.server_requests.len() >= MAX_HANDLES {
+            state.server_requests.retain(|_, request| request.link.strong_count() > 0);
+        }
+        let key = state.next_server_request;
+        state.next_server_request += 1;
+        state.server_requests.insert(key, request);
+        key
+    }
+
+    /// Whose request this answers. Answers once.
+    pub fn take_server_request(&self, id: &[u8]) -> Option<ServerRequest> {
+        let key = std::str::from_utf8(id).ok()?.parse().ok()?;
+        self.lock().server_requests.remove(&key)
+    }
+
+    /// Whose request has this progress token.
+    pub fn server_request_of_token(&self, token: &[u8]) -> Option<ServerRequest> {
+        let key = std::str::from_utf8(token).ok()?.parse::<u64>().ok()?;
+        self.lock().server_requests.get(&key).cloned()
+    }
+
+    /// The server withdrew a request. Returns our id of it.
+    pub fn withdraw_server_request(&self, link: &Link, id: &[u8]) -> Option<u64> {
+        let mut state = self.lock();
+        let key = state.server_requests.iter().find_map(|(key, request)| {
+            let same = std::ptr::eq(request.link.as_ptr(), link) && request.id == id;
+            same.then_some(*key)
+        })?;
+        state.server_requests.remove(&key);
+        Some(key)
+    }
+
+    /// Notes that `link` gave out `next`, on the page that followed `from`.
+    pub fn record_cursor(&self, link: &Arc<Link>, from: Option<&Bytes>, next: Bytes) -> Result<(), CallError> {
+        let mut state = self.lock();
+        let pages = 1 + from.and_then(|from| state.cursors.remove(from)).map_or(0, |(_, pages)| pages);
+        if pages >= MAX_PAGES {
+            let server = link.server().to_owned();
+            return Err(CallError::ListTooLong { server, what: "pages", limit: MAX_PAGES });
+        }
+        if state.cursors.len() >= MAX_HANDLES {
+            state.cursors.clear();
+        }
+        state.cursors.insert(next, (Arc::downgrade(link), pages));
+        Ok(())
+    }
+
+    /// The child a cursor came from.
+    pub fn link_of_cursor(&self, cursor: &[u8]) -> Option<Arc<Link>> {
+        self.lock().cursors.get(cursor).and_then(|(link, _)| link.upgrade())
+    }
+
+    /// The client is gone. Nothing is accepted from now on.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.in_flight.clear();
+        state.server_requests.clear();
+        drop(state);
+        match &self.outlet {
+            Outlet::Stdio(outbox) | Outlet::Session(outbox) => outbox.close(),
+            Outlet::Stateless => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

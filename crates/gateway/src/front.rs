@@ -1,0 +1,4 @@
+//! Where clients come in.
+
+pub mod http;
+pub mod stdio;

@@ -1,0 +1,296 @@
+//! Streamable HTTP towards clients, both eras, at `/mcp/NAME`.
+//!
+//! ```text
+//! accept → Strict (raw head, deadlines) → hyper → guard (Host, Origin, token) → body → Message
+//!   → exchange.rs   a server that is our processes
+//!   → relay.rs      a server reached by HTTP
+//! ```
+
+pub mod body;
+mod exchange;
+mod guard;
+mod relay;
+pub mod sessions;
+mod stream;
+mod strict;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use mcp::Message;
+use model::Principal;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::respond::CallError;
+use crate::server::{Backend, Server};
+use body::Body;
+use sessions::Sessions;
+use strict::{Strict, Watch};
+
+pub use guard::Access;
+
+/// The largest message a client may send.
+pub const MAX_INBOUND: usize = 4 * 1024 * 1024;
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(30);
+/// How long requests under way may take once we are asked to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Connections at once.
+const MAX_CONNECTIONS: usize = 16 * 1024;
+
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Everything a request needs.
+#[derive(Debug)]
+pub struct Front {
+    servers: RwLock<Arc<Servers>>,
+    pub access: Access,
+    pub sessions: Sessions,
+    pub tasks: TaskTracker,
+}
+
+pub type Servers = HashMap<String, Arc<Server>>;
+
+impl Front {
+    pub fn new(servers: Servers, access: Access, tasks: TaskTracker) -> Self {
+        Self { servers: RwLock::new(Arc::new(servers)), access, sessions: Sessions::default(), tasks }
+    }
+
+    pub fn servers(&self) -> Arc<Servers> {
+        Arc::clone(&self.servers.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Puts other servers in place. Sessions of those that are gone end; the others go on.
+    pub fn replace(&self, servers: Servers) {
+        let servers = Arc::new(servers);
+        let before = {
+            let mut current = self.servers.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&servers))
+        };
+        for (name, server) in before.iter() {
+            if !servers.get(name).is_some_and(|same| Arc::ptr_eq(same, server)) {
+                self.sessions.end_all_of(server);
+                server.close();
+            }
+        }
+    }
+
+    /// Serves until `stop`, then lets what is under way finish.
+    pub async fn serve(self: &Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        self.tasks.spawn(sessions::expire(Arc::downgrade(self)));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stop.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, peer)) if connections.len() < MAX_CONNECTIONS => {
+                    connections.spawn(Arc::clone(self).connection(stream, peer, stop.clone()));
+                }
+                Ok(_) => tracing::warn!("a connection was refused: there are {MAX_CONNECTIONS} already"),
+                Err(error) => {
+                    // Out of descriptors, most likely: give those who hold them time to finish.
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        drop(listener);
+        connections.close();
+        if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
+            tracing::warn!("{} connections did not finish in time", connections.len());
+        }
+        self.sessions.end_all();
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let watch = Arc::<Watch>::default();
+        let io = TokioIo::new(Strict::new(stream, Arc::clone(&watch)));
+        let service = service_fn(|request| {
+            let (front, watch) = (Arc::clone(&self), Arc::clone(&watch));
+            async move {
+                watch.begin();
+                let response = front.handle(request, &watch).await;
+                Ok::<_, Infallible>(response.map(|body| body.watched(watch)))
+            }
+        });
+        let connection =
+            http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(None).serve_connection(io, service);
+        tokio::pin!(connection);
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%peer, %error, "a connection ended early");
+        }
+    }
+
+    async fn handle(self: &Arc<Self>, request: Request<Incoming>, watch: &Watch) -> Response<Body> {
+        let (parts, incoming) = request.into_parts();
+        if let Some(wrong) = watch.wrong() {
+            return closing(plain(StatusCode::BAD_REQUEST, wrong));
+        }
+        if let Err(refused) = self.access.check_origin(&parts) {
+            return closing(refused);
+        }
+        if parts.uri.path() == "/healthz" {
+            watch.next_head();
+            return plain(StatusCode::OK, "ok\n");
+        }
+        let principal = match self.access.authenticate(&parts) {
+            Ok(principal) => principal,
+            Err(refused) => return closing(refused),
+        };
+        let Some(name) = parts.uri.path().strip_prefix("/mcp/") else {
+            return plain(StatusCode::NOT_FOUND, "there is nothing here; servers are at /mcp/NAME\n");
+        };
+        let Some(server) = self.servers().get(name).cloned() else {
+            return failed(&CallError::NoSuchServer(name.to_owned()), None);
+        };
+        let inbound = Inbound { principal, parts, server };
+        match inbound.parts.method {
+            Method::POST => {
+                let body = match read(&inbound.parts, incoming).await {
+                    Ok(body) => body,
+                    Err(response) => return closing(response),
+                };
+                watch.next_head();
+                self.post(inbound, body).await
+            }
+            Method::GET => {
+                watch.next_head();
+                self.get(inbound).await
+            }
+            Method::DELETE => {
+                watch.next_head();
+                self.delete(inbound).await
+            }
+            _ => not_allowed(),
+        }
+    }
+
+    async fn post(self: &Arc<Self>, inbound: Inbound, body: Bytes) -> Response<Body> {
+        let message = match Message::parse(body) {
+            Ok(message) => message,
+            Err(refused) => return failed(&CallError::Refused(refused), None),
+        };
+        match &inbound.server.backend {
+            Backend::Pipes(pipes) => exchange::post(self, &inbound, pipes, message).await,
+            Backend::Remote(remote) => relay::post(self, &inbound, remote, message).await,
+        }
+    }
+
+    async fn get(self: &Arc<Self>, inbound: Inbound) -> Response<Body> {
+        match &inbound.server.backend {
+            Backend::Pipes(_) => exchange::get(self, &inbound),
+            Backend::Remote(remote) => relay::pass(self, &inbound, remote).await,
+        }
+    }
+
+    async fn delete(self: &Arc<Self>, inbound: Inbound) -> Response<Body> {
+        match &inbound.server.backend {
+            Backend::Pipes(_) => exchange::delete(self, &inbound),
+            Backend::Remote(remote) => relay::pass(self, &inbound, remote).await,
+        }
+    }
+}
+
+/// A request that may come in.
+#[derive(Debug)]
+struct Inbound {
+    principal: Principal,
+    parts: Parts,
+    server: Arc<Server>,
+}
+
+impl Inbound {
+    fn session_id(&self) -> Option<&str> {
+        self.parts.headers.get(SESSION_ID).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Reads a body of JSON within its limits.
+async fn read(parts: &Parts, incoming: Incoming) -> Result<Bytes, Response<Body>> {
+    let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let too_large = || failed(&CallError::TooLarge { limit: MAX_INBOUND }, None);
+    if declared.is_some_and(|length: u64| length > MAX_INBOUND as u64) {
+        return Err(too_large());
+    }
+    if parts.headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body without Content-Encoding\n"));
+    }
+    let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+        let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    });
+    if !is_json {
+        return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json\n"));
+    }
+    match tokio::time::timeout(BODY, Limited::new(incoming, MAX_INBOUND).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(plain(StatusCode::BAD_REQUEST, "the body broke off\n")),
+        Err(_late) => Err(plain(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")),
+    }
+}
+
+/// An error as a response of its own.
+fn failed(error: &CallError, id: Option<&[u8]>) -> Response<Body> {
+    json(error.status(), error.to_message(id))
+}
+
+fn json(status: StatusCode, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::full(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn accepted() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn not_allowed() -> Response<Body> {
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "this is answered to POST\n");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+/// The rest of the connection cannot be trusted, or was not read.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}

@@ -1,0 +1,273 @@
+//! Requests for servers that are processes of ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use mcp::{Kind, Message, headers, meta};
+use serde::Deserialize;
+
+use super::body::Body;
+use super::sessions::Session;
+use super::stream::{self, parse_event_id};
+use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json, not_allowed};
+use crate::call::{self, Sent};
+use crate::outbox::{Outbox, Outgoing};
+use crate::respond::CallError;
+use crate::server::link::Link;
+use crate::server::{Backend, Pipes};
+
+/// An answer within this time is one JSON body; a slower one becomes a stream the client can come back to.
+const PROMPT: Duration = Duration::from_secs(1);
+
+pub(super) async fn post(front: &Arc<Front>, inbound: &Inbound, pipes: &Pipes, message: Message) -> Response<Body> {
+    let id = message.id();
+    let outcome = if is_modern(inbound, &message) {
+        modern(inbound, pipes, message).await
+    } else {
+        legacy(front, inbound, pipes, message).await
+    };
+    outcome.unwrap_or_else(|error| failed(&error, id.as_deref()))
+}
+
+/// A request says so itself; a notification has only its header to say it with.
+fn is_modern(inbound: &Inbound, message: &Message) -> bool {
+    let header = inbound.parts.headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+    message.head().version.is_some() || header.is_some_and(meta::is_modern)
+}
+
+/// The era without sessions: the request is the whole conversation, and leaving it is cancelling it.
+async fn modern(inbound: &Inbound, pipes: &Pipes, message: Message) -> Result<Response<Body>, CallError> {
+    check_mirrors(inbound, &message)?;
+    pipes.catalogue.check_parameters(&inbound.parts.headers, &message)?;
+    let connection = pipes.stateless(&inbound.principal);
+    match message.kind() {
+        Kind::Notification => {
+            call::notification(pipes, &connection, &message);
+            return Ok(accepted());
+        }
+        Kind::Response => return Err(CallError::BadHeaders("a response cannot be posted in this revision".to_owned())),
+        Kind::Request => {}
+    }
+    let outbox = Arc::new(Outbox::new());
+    let guard = Leaving(call::request(pipes, &connection, message, Arc::clone(&outbox)).await);
+    match outbox.pop().await {
+        Some(answer) if answer.last => {
+            let status = status_of(&answer.bytes);
+            Ok(json(status, answer.bytes))
+        }
+        Some(first) => Ok(event_stream(Body::stream(stream::once(first, outbox, guard)))),
+        None => Ok(accepted()),
+    }
+}
+
+/// Cancels the call when its caller leaves. After the answer there is nothing to cancel.
+struct Leaving(Sent);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Sent::To(child, key) = &self.0 {
+            child.link.cancel(*key, None);
+        }
+    }
+}
+
+async fn legacy(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    pipes: &Pipes,
+    message: Message,
+) -> Result<Response<Body>, CallError> {
+    let opens = message.method() == "initialize";
+    let session = match inbound.session_id() {
+        Some(id) => front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?,
+        None if opens => {
+            front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?
+        }
+        None => return Err(CallError::BadHeaders("the Mcp-Session-Id header is missing; initialize first".to_owned())),
+    };
+    let response = match message.kind() {
+        Kind::Notification => {
+            call::notification(pipes, &session.connection, &message);
+            accepted()
+        }
+        Kind::Response => {
+            call::response(&session.connection, &message);
+            accepted()
+        }
+        Kind::Request => answer(front, inbound, &session, message).await,
+    };
+    Ok(if opens { with_session(response, &session) } else { response })
+}
+
+/// A message of a session whose server speaks HTTP+SSE.
+pub(super) async fn over_link(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    session: &Arc<Session>,
+    link: &Arc<Link>,
+    message: Message,
+) -> Response<Body> {
+    match message.kind() {
+        Kind::Notification => call::notify(std::slice::from_ref(link), &session.connection, &message),
+        Kind::Response => call::response(&session.connection, &message),
+        Kind::Request => {
+            let opens = message.method() == "initialize";
+            let response = answer(front, inbound, session, message).await;
+            return if opens { with_session(response, session) } else { response };
+        }
+    }
+    accepted()
+}
+
+/// Answers with one JSON body if the server is prompt and says nothing else first, with a stream otherwise.
+async fn answer(front: &Arc<Front>, inbound: &Inbound, session: &Arc<Session>, message: Message) -> Response<Body> {
+    let outbox = Arc::new(Outbox::new());
+    let is_initialize = message.method() == "initialize";
+    // On its own, because a client of the old era that goes away does not cancel what it asked for.
+    let mut carried = Box::pin(carry(Arc::clone(session), message, Arc::clone(&outbox)));
+    let first = async {
+        carried.as_mut().await;
+        outbox.pop().await
+    };
+    let first = if is_initialize { Ok(first.await) } else { tokio::time::timeout(PROMPT, first).await };
+    match first {
+        Ok(Some(answer)) if answer.last => json(StatusCode::OK, answer.bytes),
+        Ok(Some(first)) => stream_from(inbound, session, &outbox, Some(first)),
+        // Cancelled: the protocol wants no answer, the client's request wants an end.
+        Ok(None) => accepted(),
+        Err(_slow) => {
+            front.tasks.spawn(carried);
+            stream_from(inbound, session, &outbox, None)
+        }
+    }
+}
+
+async fn carry(session: Arc<Session>, message: Message, reply: Arc<Outbox>) {
+    match (&session.server.backend, session.link()) {
+        (Backend::Pipes(pipes), _) => drop(call::request(pipes, &session.connection, message, reply).await),
+        (Backend::Remote(_), Some(link)) => call::over_link(&link, &session.connection, &message, &reply),
+        (Backend::Remote(_), None) => reply.close(),
+    }
+}
+
+/// The rest of a call as a stream the client can come back to.
+fn stream_from(
+    inbound: &Inbound,
+    session: &Arc<Session>,
+    outbox: &Arc<Outbox>,
+    first: Option<Outgoing>,
+) -> Response<Body> {
+    let resumable = session.resumable(Arc::clone(outbox));
+    let begin = match first {
+        Some(first) => {
+            let number = resumable.keep(&first);
+            resumable.encode(number, &first)
+        }
+        // Older clients take an event without data for a broken message.
+        None if speaks_of_priming(inbound) => resumable.prime(),
+        None => Bytes::from_static(b": \n\n"),
+    };
+    let Some(rest) = resumable.read_after(None) else { return failed(&CallError::NoSuchStream, None) };
+    let begin = futures_util::stream::once(std::future::ready(begin));
+    event_stream(Body::stream(begin.chain(rest)))
+}
+
+fn speaks_of_priming(inbound: &Inbound) -> bool {
+    let version = inbound.parts.headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+    version.is_some_and(|version| version >= "2025-11-25")
+}
+
+pub(super) fn get(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
+    let Some(id) = inbound.session_id() else { return not_allowed() };
+    let Some(session) = front.sessions.find(id, &inbound.principal, &inbound.server) else {
+        return failed(&CallError::NoSuchSession, None);
+    };
+    let last = inbound.parts.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    let stream = match last {
+        None => session.resumable(Arc::clone(&session.standing)).read_after(None),
+        Some(last) => parse_event_id(last).and_then(|(number, event)| session.stream(number)?.read_after(Some(event))),
+    };
+    match stream {
+        Some(stream) => event_stream(Body::stream(stream)),
+        None => failed(&CallError::NoSuchStream, None),
+    }
+}
+
+pub(super) fn delete(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
+    let Some(id) = inbound.session_id() else { return not_allowed() };
+    match front.sessions.find(id, &inbound.principal, &inbound.server) {
+        Some(session) => {
+            front.sessions.close(&session);
+            json(StatusCode::OK, Bytes::from_static(b"{}"))
+        }
+        None => failed(&CallError::NoSuchSession, None),
+    }
+}
+
+fn with_session(mut response: Response<Body>, session: &Session) -> Response<Body> {
+    response.headers_mut().insert(SESSION_ID, session.id.clone());
+    response
+}
+
+fn event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// What the headers say must be what the body says.
+pub(super) fn check_mirrors(inbound: &Inbound, message: &Message) -> Result<(), CallError> {
+    let header = |name: &str| inbound.parts.headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    let wrong = |name: &str| {
+        CallError::BadHeaders(format!("the {name} header is missing or differs from the body"))
+    };
+    let version = message.head().version.as_deref();
+    if message.kind() == Kind::Request {
+        if version.is_none() {
+            let field = meta::PROTOCOL_VERSION;
+            return Err(CallError::MissingMeta(format!("params._meta[\"{field}\"] is missing")));
+        }
+        if header("mcp-protocol-version") != version {
+            return Err(wrong("MCP-Protocol-Version"));
+        }
+        if !message.head().declares_capabilities {
+            let field = meta::CLIENT_CAPABILITIES;
+            return Err(CallError::MissingMeta(format!("params._meta[\"{field}\"] is missing")));
+        }
+    }
+    if header("mcp-method") != Some(message.method()) {
+        return Err(wrong("Mcp-Method"));
+    }
+    if let Some(name) = headers::mirrored_name(message) {
+        let mirrored = header("mcp-name").and_then(headers::decode_value);
+        if mirrored.as_deref() != Some(&*name) {
+            return Err(wrong("Mcp-Name"));
+        }
+    }
+    Ok(())
+}
+
+/// The status that belongs to an answer of the new era.
+fn status_of(answer: &[u8]) -> StatusCode {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: Option<Failure>,
+    }
+    #[derive(Deserialize)]
+    struct Failure {
+        code: i64,
+    }
+    let failure = serde_json::from_slice::<Answer>(answer).ok().and_then(|answer| answer.error);
+    match failure.map(|failure| failure.code) {
+        Some(-32601) => StatusCode::NOT_FOUND,
+        Some(-32600 | -32602 | -32700 | -32022..=-32020) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}

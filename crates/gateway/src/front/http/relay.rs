@@ -1,0 +1,347 @@
+//! Requests for servers reached by HTTP: one request in, one request out, the response as it comes.
+//!
+//! A legacy session here is one there, so ids, progress tokens and event ids need no re-keying. The session's id
+//! is ours: it belongs to the principal who opened it, and the server's own never leaves.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use mcp::splice::Edit;
+use mcp::{Message, headers, meta, sse};
+use tokio::time::{Instant, Sleep};
+
+use super::body::{Body, Error};
+use super::exchange::{self, check_mirrors};
+use super::sessions::Session;
+use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, failed};
+use crate::connection::MAX_PAGES;
+use crate::respond::CallError;
+use crate::server::old_sse::{self, is_stream};
+use crate::server::remote::{Outgoing, Remote};
+
+/// What a client says that a server may want to know. Everything else stays here, credentials first of all.
+const PASSED_ON: [HeaderName; 10] = [
+    header::ACCEPT,
+    header::CONTENT_TYPE,
+    header::USER_AGENT,
+    header::ACCEPT_LANGUAGE,
+    PROTOCOL_VERSION,
+    LAST_EVENT_ID,
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+    HeaderName::from_static("x-request-id"),
+];
+
+/// What a server says that a client may want to know.
+const PASSED_BACK: [HeaderName; 5] = [
+    header::CONTENT_TYPE,
+    header::CACHE_CONTROL,
+    header::RETRY_AFTER,
+    PROTOCOL_VERSION,
+    HeaderName::from_static("x-accel-buffering"),
+];
+
+pub(super) async fn post(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    remote: &Arc<Remote>,
+    message: Message,
+) -> Response<Body> {
+    let id = message.id();
+    relay(front, inbound, remote, message).await.unwrap_or_else(|error| failed(&error, id.as_deref()))
+}
+
+async fn relay(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    remote: &Arc<Remote>,
+    message: Message,
+) -> Result<Response<Body>, CallError> {
+    let session = session_of(front, inbound)?;
+    if let Some(session) = &session
+        && let Some(link) = session.link()
+    {
+        return Ok(exchange::over_link(front, inbound, session, &link, message).await);
+    }
+    let modern = message.head().version.is_some();
+    if modern {
+        check_mirrors(inbound, &message)?;
+    }
+    let name = message.name();
+    if message.method() == "tools/call" {
+        remote.options.catalogue.check_call(name.as_deref().unwrap_or_default())?;
+    }
+    if let (Some(session), true) = (&session, meta::is_list(message.method()))
+        && session.count_page(message.head().cursor.is_some()) > MAX_PAGES
+    {
+        let server = remote.name().to_owned();
+        return Err(CallError::ListTooLong { server, what: "pages", limit: MAX_PAGES });
+    }
+    let mut outbound = passed_on(&inbound.parts.headers, session.as_deref());
+    if modern {
+        mirror(&message, &mut outbound);
+    }
+    let outgoing = Outgoing {
+        method: Method::POST,
+        uri: None,
+        headers: outbound,
+        body: message.bytes().clone(),
+        tool: name.as_deref(),
+        wait: remote.options.timeout,
+    };
+    let response = remote.send(outgoing).await?;
+    let status = response.status();
+    if status == StatusCode::UNAUTHORIZED || status.is_redirection() {
+        return Err(remote.refusal(response).await);
+    }
+    if message.method() == "initialize" && status.is_client_error() && status != StatusCode::FORBIDDEN {
+        return fall_back(front, inbound, remote, response, message).await;
+    }
+    if status == StatusCode::NOT_FOUND
+        && let Some(session) = &session
+    {
+        front.sessions.close(session);
+    }
+    let upstream = response.headers().get(SESSION_ID).cloned();
+    let mut response = if message.method() == "tools/list" && status == StatusCode::OK {
+        inspected(remote, response, &message).await?
+    } else {
+        passed_back(remote, response)
+    };
+    if message.method() == "initialize" && status == StatusCode::OK && session.is_none() {
+        let session =
+            front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?;
+        session.set_upstream(upstream);
+        response.headers_mut().insert(SESSION_ID, session.id.clone());
+    }
+    Ok(response)
+}
+
+/// A server that refuses `initialize` may speak the transport before this one.
+async fn fall_back(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    remote: &Arc<Remote>,
+    response: Response<Incoming>,
+    message: Message,
+) -> Result<Response<Body>, CallError> {
+    let Ok(link) = old_sse::connect(remote).await else { return Ok(passed_back(remote, response)) };
+    let session = front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?;
+    session.set_link(Arc::clone(&link));
+    Ok(exchange::over_link(front, inbound, &session, &link, message).await)
+}
+
+/// GET and DELETE: nothing to read in them.
+pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Remote) -> Response<Body> {
+    let passed = async {
+        let session = session_of(front, inbound)?;
+        if session.as_ref().is_some_and(|session| session.link().is_some()) {
+            let is_get = inbound.parts.method == Method::GET;
+            return Ok(if is_get { exchange::get(front, inbound) } else { exchange::delete(front, inbound) });
+        }
+        let ends = inbound.parts.method == Method::DELETE;
+        let outgoing = Outgoing {
+            method: inbound.parts.method.clone(),
+            uri: None,
+            headers: passed_on(&inbound.parts.headers, session.as_deref()),
+            body: Bytes::new(),
+            tool: None,
+            wait: remote.options.timeout,
+        };
+        let sent = remote.send(outgoing).await;
+        if let (true, Some(session)) = (ends, &session) {
+            front.sessions.close(session);
+        }
+        let response = sent?;
+        if response.status() == StatusCode::UNAUTHORIZED || response.status().is_redirection() {
+            return Err(remote.refusal(response).await);
+        }
+        Ok(passed_back(remote, response))
+    };
+    passed.await.unwrap_or_else(|error| failed(&error, None))
+}
+
+fn session_of(front: &Arc<Front>, inbound: &Inbound) -> Result<Option<Arc<Session>>, CallError> {
+    let Some(id) = inbound.session_id() else { return Ok(None) };
+    let session = front.sessions.find(id, &inbound.principal, &inbound.server);
+    session.map(Some).ok_or(CallError::NoSuchSession)
+}
+
+fn passed_on(inbound: &HeaderMap, session: Option<&Session>) -> HeaderMap {
+    let mut outbound = HeaderMap::with_capacity(12);
+    for name in &PASSED_ON {
+        for value in inbound.get_all(name) {
+            outbound.append(name.clone(), value.clone());
+        }
+    }
+    for (name, value) in inbound {
+        if name.as_str().starts_with("mcp-param-") {
+            outbound.append(name.clone(), value.clone());
+        }
+    }
+    if let Some(upstream) = session.and_then(Session::upstream) {
+        outbound.insert(SESSION_ID, upstream);
+    }
+    outbound
+}
+
+/// The mirrored headers, from the body that is sent.
+fn mirror(message: &Message, outbound: &mut HeaderMap) {
+    let mut set = |name: &'static str, text: &str| {
+        if let Ok(value) = HeaderValue::from_str(&headers::encode_value(text)) {
+            outbound.insert(HeaderName::from_static(name), value);
+        }
+    };
+    set("mcp-method", message.method());
+    if let Some(name) = headers::mirrored_name(message) {
+        set("mcp-name", &name);
+    }
+}
+
+fn head_back(response: &Response<Incoming>) -> Response<Body> {
+    let mut back = Response::new(Body::empty());
+    *back.status_mut() = response.status();
+    for name in &PASSED_BACK {
+        if let Some(value) = response.headers().get(name) {
+            back.headers_mut().insert(name.clone(), value.clone());
+        }
+    }
+    back
+}
+
+fn passed_back(remote: &Remote, response: Response<Incoming>) -> Response<Body> {
+    let mut back = head_back(&response);
+    let unit = if is_stream(&response) { Unit::Event } else { Unit::Body };
+    let relay = Relay::new(response.into_body(), unit, remote.options.max_message, remote.options.timeout);
+    *back.body_mut() = Body::relay(relay);
+    back
+}
+
+/// A list of tools is looked at before it is passed back.
+async fn inspected(
+    remote: &Remote,
+    response: Response<Incoming>,
+    request: &Message,
+) -> Result<Response<Body>, CallError> {
+    let server = || remote.name().to_owned();
+    let limit = remote.options.max_message;
+    let (mut back, stream) = (head_back(&response), is_stream(&response));
+    let collected = Limited::new(response.into_body(), limit).collect().await;
+    let body = collected.map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?.to_bytes();
+    let look = |bytes: Bytes| -> Result<Bytes, CallError> {
+        let Ok(message) = Message::parse(bytes.clone()) else { return Ok(bytes) };
+        let (Some(result), true) = (message.head().result.clone(), message.id() == request.id()) else {
+            return Ok(bytes);
+        };
+        let changed = remote.options.catalogue.inspect(&bytes[result.clone()])?;
+        Ok(changed.map_or(bytes, |changed| message.with(&mut [Edit { span: result, with: &changed }])))
+    };
+    let body = if stream {
+        let mut decoder = sse::Decoder::new(limit);
+        decoder.push(&body).map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?;
+        let mut out = Vec::with_capacity(body.len());
+        while let Some(mut event) = decoder.next() {
+            event.data = look(event.data)?;
+            event.write(&mut out);
+        }
+        Bytes::from(out)
+    } else {
+        look(body)?
+    };
+    *back.body_mut() = Body::full(body);
+    Ok(back)
+}
+
+/// What a limit is counted over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Body,
+    Event,
+}
+
+/// A server's body on its way back, within its limits.
+#[derive(Debug)]
+pub struct Relay {
+    inner: Incoming,
+    unit: Unit,
+    limit: usize,
+    seen: usize,
+    silence: Option<Duration>,
+    deadline: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Relay {
+    fn new(inner: Incoming, unit: Unit, limit: usize, silence: Option<Duration>) -> Self {
+        Self { inner, unit, limit, seen: 0, silence, deadline: None, timer: None }
+    }
+
+    fn count(&mut self, data: &[u8]) -> Result<(), Error> {
+        let end = match self.unit {
+            Unit::Body => None,
+            Unit::Event => memchr::memmem::rfind(data, b"\n\n").or_else(|| memchr::memmem::rfind(data, b"\r\n\r\n")),
+        };
+        self.seen = end.map_or(self.seen + data.len(), |end| data.len() - end);
+        if self.seen > self.limit { Err("the server's message is over the limit".into()) } else { Ok(()) }
+    }
+
+    /// The timer is made when it is first waited for and moved only when it fires.
+    fn silent_for_too_long(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(silence) = self.silence else { return false };
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + silence);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        while timer.as_mut().poll(context).is_ready() {
+            if Instant::now() >= deadline {
+                return true;
+            }
+            timer.as_mut().reset(deadline);
+        }
+        false
+    }
+}
+
+
+
+impl HttpBody for Relay {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match Pin::new(&mut self.inner).poll_frame(context) {
+            Poll::Pending => {
+                if self.silent_for_too_long(context) {
+                    return Poll::Ready(Some(Err("the server was silent for too long".into())));
+                }
+                Poll::Pending
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                self.deadline = None;
+                if let Some(data) = frame.data_ref() {
+                    let data = data.clone();
+                    self.count(&data)?;
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(None) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,212 @@
+//! Legacy HTTP sessions: who opened them, for which server, and where their messages go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use model::Principal;
+
+use super::Front;
+use super::stream::Resumable;
+use crate::connection::{Connection, Outlet};
+use crate::outbox::Outbox;
+use crate::respond::CallError;
+use crate::server::link::Link;
+use crate::server::{Backend, Server};
+
+/// A session nobody has used for this long is over; its client is told 404 and starts anew.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+/// Sessions at once. Beyond, the one unused for longest makes room.
+const MOST: usize = 10_000;
+/// Streams of one session that can be resumed.
+const MOST_STREAMS: usize = 16;
+
+#[derive(Debug, Default)]
+pub struct Sessions {
+    by_id: Mutex<HashMap<Box<str>, Arc<Session>>>,
+}
+
+/// One client of the old era.
+#[derive(Debug)]
+pub struct Session {
+    pub id: HeaderValue,
+    pub principal: Principal,
+    pub server: Arc<Server>,
+    pub connection: Arc<Connection>,
+    /// The stream of what answers no request.
+    pub standing: Arc<Outbox>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    last_used: Instant,
+    /// The id of the same session at a server reached by HTTP.
+    upstream: Option<HeaderValue>,
+    /// The pipe to a server that speaks HTTP+SSE.
+    link: Option<Arc<Link>>,
+    streams: BTreeMap<u64, Arc<Resumable>>,
+    next_stream: u64,
+    /// Pages of a list in a row, for servers whose lists we only pass on.
+    pages: usize,
+}
+
+impl Sessions {
+    /// Opens a session under an id nobody can guess.
+    pub fn open(&self, principal: &Principal, server: &Arc<Server>) -> Option<Arc<Session>> {
+        let mut random = [0_u8; 24];
+        getrandom::fill(&mut random).ok()?;
+        let mut id = String::with_capacity(48);
+        for byte in random {
+            write!(id, "{byte:02x}").ok()?;
+        }
+        let standing = Arc::new(Outbox::new());
+        let outlet = Outlet::Session(Arc::clone(&standing));
+        let state = State { last_used: Instant::now(), upstream: None, link: None, streams: BTreeMap::new(), next_stream: 0, pages: 0 };
+        let session = Arc::new(Session {
+            id: HeaderValue::from_str(&id).ok()?,
+            principal: principal.clone(),
+            server: Arc::clone(server),
+            connection: Arc::new(Connection::new(principal.clone(), outlet)),
+            standing,
+            state: Mutex::new(state),
+        });
+        let evicted = {
+            let mut by_id = self.lock();
+            by_id.insert(id.into(), Arc::clone(&session));
+            if by_id.len() > MOST { oldest(&by_id).and_then(|id| by_id.remove(&id)) } else { None }
+        };
+        if let Some(evicted) = evicted {
+            evicted.end();
+        }
+        Some(session)
+    }
+
+    /// None for an unknown session, another principal's, and another server's. Callers cannot tell which.
+    pub fn find(&self, id: &str, principal: &Principal, server: &Arc<Server>) -> Option<Arc<Session>> {
+        let session = self.lock().get(id).cloned()?;
+        let own = session.principal == *principal && Arc::ptr_eq(&session.server, server);
+        own.then(|| {
+            session.touch();
+            session
+        })
+    }
+
+    pub fn close(&self, session: &Session) {
+        let removed = session.id.to_str().ok().and_then(|id| self.lock().remove(id));
+        if let Some(session) = removed {
+            session.end();
+        }
+    }
+
+    pub fn end_all_of(&self, server: &Arc<Server>) {
+        self.end_where(|session| Arc::ptr_eq(&session.server, server));
+    }
+
+    pub fn end_all(&self) {
+        self.end_where(|_| true);
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn end_where(&self, over: impl Fn(&Session) -> bool) {
+        let mut ended = Vec::new();
+        self.lock().retain(|_, session| {
+            let keep = !over(session);
+            if !keep {
+                ended.push(Arc::clone(session));
+            }
+            keep
+        });
+        for session in ended {
+            session.end();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn oldest(by_id: &HashMap<Box<str>, Arc<Session>>) -> Option<Box<str>> {
+    by_id.iter().min_by_key(|(_, session)| session.lock().last_used).map(|(id, _)| id.clone())
+}
+
+impl Session {
+    pub fn touch(&self) {
+        self.lock().last_used = Instant::now();
+    }
+
+    pub fn upstream(&self) -> Option<HeaderValue> {
+        self.lock().upstream.clone()
+    }
+
+    pub fn set_upstream(&self, id: Option<HeaderValue>) {
+        self.lock().upstream = id;
+    }
+
+    pub fn link(&self) -> Option<Arc<Link>> {
+        self.lock().link.clone()
+    }
+
+    pub fn set_link(&self, link: Arc<Link>) {
+        self.lock().link = Some(link);
+    }
+
+    /// Counts pages: a list asked for from its beginning is a new one.
+    pub fn count_page(&self, continues: bool) -> usize {
+        let mut state = self.lock();
+        state.pages = if continues { state.pages + 1 } else { 1 };
+        state.pages
+    }
+
+    /// A stream of this session that a client can come back to.
+    pub fn resumable(&self, outbox: Arc<Outbox>) -> Arc<Resumable> {
+        let mut state = self.lock();
+        let number = state.next_stream;
+        state.next_stream += 1;
+        let stream = Arc::new(Resumable::new(number, outbox));
+        state.streams.insert(number, Arc::clone(&stream));
+        while state.streams.len() > MOST_STREAMS {
+            state.streams.pop_first();
+        }
+        stream
+    }
+
+    pub fn stream(&self, number: u64) -> Option<Arc<Resumable>> {
+        self.lock().streams.get(&number).cloned()
+    }
+
+    fn end(&self) {
+        self.connection.close();
+        if let Some(link) = self.link() {
+            let server = link.server().to_owned();
+            link.end(&CallError::Exited { server, how: "the session is over".to_owned(), stderr: String::new() });
+        }
+        if let Backend::Pipes(pipes) = &self.server.backend {
+            pipes.pool.connection_closed(&self.connection);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends sessions nobody uses.
+pub async fn expire(front: Weak<Front>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let Some(front) = front.upgrade() else { return };
+        let now = Instant::now();
+        front.sessions.end_where(|session| now.duration_since(session.lock().last_used) > IDLE);
+    }
+}

@@ -1,0 +1,444 @@
+//! A host on a pipe in front of a server reached by HTTP.
+//!
+//! Every message becomes a POST. Order matters where the protocol says so: `initialize`, notifications and
+//! answers are sent one after the other, in the host's order; requests run side by side.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use mcp::splice::Edit;
+use mcp::{Kind, Message, headers};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::call;
+use crate::connection::{Connection, MAX_PAGES};
+use crate::front::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::outbox::Outbox;
+use crate::respond::CallError;
+use crate::server::link::Link;
+use crate::server::old_sse::{self, Events, is_stream};
+use crate::server::remote::{Outgoing, Remote, post_headers};
+
+/// How long a notification may take to be accepted; the host's later messages wait for it.
+const ACCEPTED: Duration = Duration::from_secs(30);
+/// How soon a stream that broke is asked for again, unless the server says.
+const RETRY: Duration = Duration::from_secs(1);
+/// Attempts to get back a stream that holds an answer.
+const RESUMES: usize = 60;
+
+#[derive(Clone)]
+pub(super) struct Bridge {
+    remote: Arc<Remote>,
+    connection: Arc<Connection>,
+    outbox: Arc<Outbox>,
+    state: Arc<Mutex<State>>,
+    /// One `initialize` at a time, also when many calls find the session lost at once.
+    opening: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<HeaderValue>,
+    /// Counts sessions, so that a call can tell whether a lost one has been replaced already.
+    generation: u64,
+    /// The revision the server chose.
+    version: Option<HeaderValue>,
+    /// Set once the server turns out to speak HTTP+SSE.
+    link: Option<Arc<Link>>,
+    under_way: HashMap<Bytes, CancellationToken>,
+    standing: Option<CancellationToken>,
+    pages: usize,
+}
+
+impl Bridge {
+    pub(super) fn new(remote: &Arc<Remote>, connection: &Arc<Connection>, outbox: &Arc<Outbox>) -> Self {
+        Self {
+            remote: Arc::clone(remote),
+            connection: Arc::clone(connection),
+            outbox: Arc::clone(outbox),
+            state: Arc::default(),
+            opening: Arc::default(),
+        }
+    }
+
+    pub(super) async fn carry(&self, message: Message) {
+        let link = self.lock().link.clone();
+        if let Some(link) = link.filter(|_| message.method() != "initialize") {
+            match message.kind() {
+                Kind::Request => call::over_link(&link, &self.connection, &message, &self.outbox),
+                Kind::Notification => call::notify(&[link], &self.connection, &message),
+                Kind::Response => call::response(&self.connection, &message),
+            }
+            return;
+        }
+        match message.kind() {
+            Kind::Request if message.method() == "initialize" => self.initialize(message).await,
+            Kind::Request => self.start(message),
+            Kind::Notification if message.method() == "notifications/cancelled" => self.cancel(&message).await,
+            Kind::Notification | Kind::Response => self.tell(&message).await,
+        }
+    }
+
+    /// Answers the host's own `initialize`, after which the server's other messages can come.
+    async fn initialize(&self, message: Message) {
+        self.connection.record_initialize(&message);
+        let id = message.id().unwrap_or_default();
+        match self.open(&message).await {
+            Ok(Opened::Streamable(answer)) => drop(self.outbox.finish(answer)),
+            Ok(Opened::OldSse(link)) => {
+                self.lock().link = Some(Arc::clone(&link));
+                call::over_link(&link, &self.connection, &message, &self.outbox);
+            }
+            Err(error) => drop(self.outbox.finish(error.to_message(Some(&id)))),
+        }
+    }
+
+    /// Sends `initialize` and notes what the server says of the session.
+    async fn open(&self, message: &Message) -> Result<Opened, CallError> {
+        {
+            let mut state = self.lock();
+            (state.session, state.version, state.link) = (None, None, None);
+            if let Some(standing) = state.standing.take() {
+                standing.cancel();
+            }
+        }
+        let response = self.post(message).await?;
+        if response.status().is_client_error() && response.status() != StatusCode::UNAUTHORIZED {
+            // Old servers refuse the POST; whether this is one shows when it is asked the old way.
+            return match old_sse::connect(&self.remote).await {
+                Ok(link) => Ok(Opened::OldSse(link)),
+                Err(_) => Err(self.remote.refusal(response).await),
+            };
+        }
+        let session = response.headers().get(SESSION_ID).cloned();
+        let answer = self.answer_of(response, message).await?;
+        let mut state = self.lock();
+        state.session = session;
+        state.version = chosen_version(&answer);
+        state.generation += 1;
+        Ok(Opened::Streamable(answer.into_bytes()))
+    }
+
+    fn start(&self, message: Message) {
+        let id = message.id().unwrap_or_default();
+        let cancelled = CancellationToken::new();
+        let bridge = self.clone();
+        {
+            let mut state = self.lock();
+            if state.under_way.contains_key(&id) {
+                let error = CallError::DuplicateId(String::from_utf8_lossy(&id).into_owned());
+                self.outbox.finish(error.to_message(Some(&id)));
+                return;
+            }
+            state.under_way.insert(id.clone(), cancelled.clone());
+        }
+        let _began = self.connection.begin(&id);
+        self.remote.tasks.spawn(async move {
+            let answer = tokio::select! {
+                answer = bridge.request(&message) => Some(answer),
+                () = cancelled.cancelled() => None,
+            };
+            bridge.lock().under_way.remove(&id);
+            bridge.connection.end(&id);
+            match answer {
+                Some(Ok(answer)) => drop(bridge.outbox.finish(answer)),
+                Some(Err(error)) => drop(bridge.outbox.finish(error.to_message(Some(&id)))),
+                None => {}
+            }
+        });
+    }
+
+    async fn request(&self, message: &Message) -> Result<Bytes, CallError> {
+        if message.method() == "tools/call" {
+            self.remote.options.catalogue.check_call(&message.name().unwrap_or_default())?;
+        }
+        if mcp::meta::is_list(message.method()) {
+            self.count_page(message)?;
+        }
+        let generation = self.lock().generation;
+        let mut response = self.post(message).await?;
+        if response.status() == StatusCode::NOT_FOUND && self.lock().session.is_some() && !message.is_modern() {
+            self.reopen(generation).await?;
+            response = self.post(message).await?;
+        }
+        let answer = self.answer_of(response, message).await?;
+        let (Some(result), "tools/list") = (answer.head().result.clone(), message.method()) else {
+            return Ok(answer.into_bytes());
+        };
+        let changed = self.remote.options.catalogue.inspect(&answer.bytes()[result.clone()])?;
+        Ok(match changed {
+            Some(changed) => answer.with(&mut [Edit { span: result, with: &changed }]),
+            None => answer.into_bytes(),
+        })
+    }
+
+    /// The server has lost the session. A host on a pipe cannot start over, so we do, with its own words.
+    async fn reopen(&self, lost: u64) -> Result<(), CallError> {
+        let _one_at_a_time = self.opening.lock().await;
+        if self.lock().generation != lost {
+            return Ok(());
+        }
+        let recorded = self.connection.recorded();
+        let Some(initialize) = recorded.initialize else { return Err(CallError::NoSuchSession) };
+        tracing::info!(server = self.remote.name(), "the server lost the session; initializing again");
+        self.open(&initialize).await?;
+        if let Some(initialized) = recorded.initialized {
+            self.post_quietly(&initialized).await;
+            self.listen();
+        }
+        if let Some(level) = recorded.level {
+            self.post_quietly(&level).await;
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, message: &Message) {
+        self.post_quietly(message).await;
+        if message.method() == "notifications/initialized" {
+            self.connection.record_initialized(message);
+            self.listen();
+        }
+    }
+
+    async fn post_quietly(&self, message: &Message) {
+        match tokio::time::timeout(ACCEPTED, self.post(message)).await {
+            Ok(Ok(response)) if response.status().is_success() => {}
+            Ok(Ok(response)) => {
+                tracing::debug!(server = self.remote.name(), status = %response.status(), "a message was not accepted");
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "a message was not sent"),
+            Err(_late) => tracing::debug!(server = self.remote.name(), "a message was not accepted in time"),
+        }
+    }
+
+    /// In the new era closing the request's stream is the cancel; in the old one the server is told.
+    async fn cancel(&self, message: &Message) {
+        let id = message.head().request_id.as_ref().map(|span| message.slice(span));
+        let under_way = id.and_then(|id| self.lock().under_way.get(&id).cloned());
+        let Some(under_way) = under_way else { return };
+        if self.lock().version.is_some() {
+            self.post_quietly(message).await;
+        }
+        under_way.cancel();
+    }
+
+    /// Opens the stream of what answers no request, if the server has one.
+    fn listen(&self) {
+        let stop = CancellationToken::new();
+        let before = self.lock().standing.replace(stop.clone());
+        if let Some(before) = before {
+            before.cancel();
+        }
+        let bridge = self.clone();
+        self.remote.tasks.spawn(async move {
+            tokio::select! {
+                () = bridge.listening() => {}
+                () = stop.cancelled() => {}
+                () = bridge.outbox.closed() => {}
+            }
+        });
+    }
+
+    async fn listening(&self) {
+        let mut last: Option<String> = None;
+        loop {
+            let mut wait = RETRY;
+            match self.get(last.as_deref()).await {
+                Ok(response) if response.status().is_success() && is_stream(&response) => {
+                    let mut events = Events::new(response.into_body(), self.remote.options.max_message);
+                    while let Some(event) = events.next().await {
+                        wait = event.retry.map_or(wait, Duration::from_millis);
+                        last = event.id.or(last);
+                        self.pass_on(event.data);
+                    }
+                }
+                Ok(_refused) => return,
+                Err(error) => tracing::debug!(%error, "the server's own stream could not be opened"),
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// A message that is no answer of ours.
+    fn pass_on(&self, data: Bytes) {
+        match Message::parse(data) {
+            Ok(message) if message.kind() == Kind::Notification => drop(self.outbox.offer(message.into_bytes())),
+            Ok(message) if message.kind() == Kind::Request => drop(self.outbox.push(message.into_bytes())),
+            Ok(_) => {} // An answer on the wrong stream belongs to nobody here.
+            Err(refused) => tracing::debug!(%refused, "an event was skipped"),
+        }
+    }
+
+    /// Reads a response to the answer of `message`, passing on what comes before it.
+    async fn answer_of(&self, response: Response<Incoming>, message: &Message) -> Result<Message, CallError> {
+        let server = || self.remote.name().to_owned();
+        let limit = self.remote.options.max_message;
+        if is_stream(&response) && response.status().is_success() {
+            return self.answer_in_stream(response, message).await;
+        }
+        let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+        let status = response.status();
+        if !is_json || status == StatusCode::UNAUTHORIZED || status.is_redirection() {
+            return Err(self.remote.refusal(response).await);
+        }
+        let collected = Limited::new(response.into_body(), limit).collect();
+        let collected = match self.remote.options.timeout {
+            Some(timeout) => tokio::time::timeout(timeout, collected)
+                .await
+                .map_err(|_| CallError::Timeout { server: server(), seconds: timeout.as_secs() })?,
+            None => collected.await,
+        };
+        let body = collected.map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?.to_bytes();
+        match Message::parse(body.clone()) {
+            Ok(answer) if answer.kind() == Kind::Response && answer.id() == message.id() => Ok(answer),
+            // A status tells more than a body that is not for us.
+            _ if !status.is_success() => Err(CallError::UpstreamStatus {
+                server: server(),
+                status: status.as_u16(),
+                body: String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned(),
+            }),
+            Ok(_) => Err(CallError::AnswerInvalid { server: server(), reason: "it answers another request".to_owned() }),
+            Err(refused) => Err(CallError::AnswerInvalid { server: server(), reason: refused.to_string() }),
+        }
+    }
+
+    async fn answer_in_stream(&self, response: Response<Incoming>, message: &Message) -> Result<Message, CallError> {
+        let mut last: Option<String> = None;
+        let mut wait = RETRY;
+        let mut response = Some(response);
+        for _ in 0..RESUMES {
+            let opened = match response.take() {
+                Some(response) => Ok(response),
+                None => {
+                    tokio::time::sleep(wait).await;
+                    self.get(last.as_deref()).await
+                }
+            };
+            if let Ok(opened) = opened
+                && is_stream(&opened)
+            {
+                let mut events = Events::new(opened.into_body(), self.remote.options.max_message);
+                while let Some(event) = self.within_deadline(events.next()).await? {
+                    wait = event.retry.map_or(wait, Duration::from_millis);
+                    last = event.id.or(last);
+                    match Message::parse(event.data.clone()) {
+                        Ok(answer) if answer.kind() == Kind::Response && answer.id() == message.id() => return Ok(answer),
+                        _ => self.pass_on(event.data),
+                    }
+                }
+            }
+            // Only the old era can come back, and only to a stream that has given out an id.
+            if last.is_none() || message.is_modern() {
+                break;
+            }
+        }
+        let reason = "its stream ended before the answer".to_owned();
+        Err(CallError::Unreachable { server: self.remote.name().to_owned(), reason })
+    }
+
+    async fn within_deadline<T>(&self, next: impl Future<Output = T>) -> Result<T, CallError> {
+        let Some(timeout) = self.remote.options.timeout else { return Ok(next.await) };
+        let late = |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: timeout.as_secs() };
+        tokio::time::timeout(timeout, next).await.map_err(late)
+    }
+
+    async fn post(&self, message: &Message) -> Result<Response<Incoming>, CallError> {
+        let mut headers = post_headers();
+        if message.head().version.is_some() {
+            self.mirror(message, &mut headers);
+        } else {
+            self.add_session(&mut headers);
+        }
+        if message.method() == "logging/setLevel" {
+            self.connection.record_level(message);
+        }
+        let name = message.name();
+        let outgoing = Outgoing {
+            method: Method::POST,
+            uri: None,
+            headers,
+            body: message.bytes().clone(),
+            tool: name.as_deref(),
+            wait: self.remote.options.timeout,
+        };
+        self.remote.send(outgoing).await
+    }
+
+    async fn get(&self, last: Option<&str>) -> Result<Response<Incoming>, CallError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        self.add_session(&mut headers);
+        if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
+            headers.insert(LAST_EVENT_ID, last);
+        }
+        let body = Bytes::new();
+        let outgoing = Outgoing { method: Method::GET, uri: None, headers, body, tool: None, wait: Some(ACCEPTED) };
+        self.remote.send(outgoing).await
+    }
+
+    fn add_session(&self, headers: &mut HeaderMap) {
+        let state = self.lock();
+        if let Some(session) = &state.session {
+            headers.insert(SESSION_ID, session.clone());
+        }
+        if let Some(version) = &state.version {
+            headers.insert(PROTOCOL_VERSION, version.clone());
+        }
+    }
+
+    /// The headers of the new era, from the body.
+    fn mirror(&self, message: &Message, headers: &mut HeaderMap) {
+        let mut set = |name: HeaderName, text: &str| {
+            if let Ok(value) = HeaderValue::from_str(&headers::encode_value(text)) {
+                headers.insert(name, value);
+            }
+        };
+        set(PROTOCOL_VERSION, message.head().version.as_deref().unwrap_or_default());
+        set(HeaderName::from_static("mcp-method"), message.method());
+        if let Some(name) = headers::mirrored_name(message) {
+            set(HeaderName::from_static("mcp-name"), &name);
+        }
+        for (name, value) in self.remote.options.catalogue.parameters(message) {
+            if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+                set(name, &value);
+            }
+        }
+    }
+
+    fn count_page(&self, message: &Message) -> Result<(), CallError> {
+        let mut state = self.lock();
+        state.pages = if message.head().cursor.is_some() { state.pages + 1 } else { 1 };
+        if state.pages > MAX_PAGES {
+            let server = self.remote.name().to_owned();
+            return Err(CallError::ListTooLong { server, what: "pages", limit: MAX_PAGES });
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Opened {
+    Streamable(Bytes),
+    OldSse(Arc<Link>),
+}
+
+fn chosen_version(answer: &Message) -> Option<HeaderValue> {
+    #[derive(Deserialize)]
+    struct Result<'a> {
+        #[serde(borrow, rename = "protocolVersion")]
+        version: std::borrow::Cow<'a, str>,
+    }
+    let result = answer.head().result.clone()?;
+    let result: Result<'_> = serde_json::from_slice(&answer.bytes()[result]).ok()?;
+    HeaderValue::from_str(&result.version).ok()
+}

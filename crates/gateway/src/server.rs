@@ -1,0 +1,91 @@
+//! A server behind us, whichever way it is reached.
+
+pub mod answer;
+pub mod breaker;
+pub mod catalogue;
+pub mod child;
+pub mod link;
+pub mod old_sse;
+pub mod pool;
+pub mod remote;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::{Principal, ServerSpec, Transport};
+
+use crate::connection::{Connection, Outlet};
+use catalogue::Catalogue;
+use link::{Counters, LinkOptions};
+use pool::{Pool, Surroundings};
+use remote::Remote;
+
+#[derive(Debug)]
+pub struct Server {
+    pub spec: ServerSpec,
+    pub backend: Backend,
+    pub counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+pub enum Backend {
+    Pipes(Pipes),
+    Remote(Arc<Remote>),
+}
+
+/// A server that is processes of ours.
+#[derive(Debug)]
+pub struct Pipes {
+    pub pool: Arc<Pool>,
+    pub catalogue: Arc<Catalogue>,
+    /// In the new era a request over HTTP belongs to no connection; its principal stands in for one.
+    stateless: Mutex<HashMap<Principal, Arc<Connection>>>,
+}
+
+impl Server {
+    /// `fingerprints`: where what the server lists is recorded.
+    pub fn new(spec: ServerSpec, around: Surroundings, fingerprints: Option<PathBuf>) -> Self {
+        let counters = Arc::<Counters>::default();
+        let catalogue = Arc::new(Catalogue::new(spec.name.as_str(), spec.pin, fingerprints));
+        let options = Arc::new(LinkOptions {
+            server: spec.name.as_str().to_owned(),
+            timeout: spec.timeout,
+            max_message: spec.max_message,
+            catalogue: Arc::clone(&catalogue),
+            counters: Arc::clone(&counters),
+        });
+        let backend = match &spec.transport {
+            Transport::Stdio(stdio) => {
+                let pool = Pool::new(stdio.clone(), options, around);
+                Backend::Pipes(Pipes { pool, catalogue, stateless: Mutex::default() })
+            }
+            Transport::Http(http) => Backend::Remote(Arc::new(Remote::new(http.clone(), options, around.tasks))),
+        };
+        Self { spec, backend, counters }
+    }
+
+    pub fn name(&self) -> &str {
+        self.spec.name.as_str()
+    }
+
+    /// Ends every process of this server.
+    pub fn close(&self) {
+        match &self.backend {
+            Backend::Pipes(pipes) => pipes.pool.close(),
+            Backend::Remote(_) => {}
+        }
+    }
+}
+
+impl Pipes {
+    pub fn stateless(&self, principal: &Principal) -> Arc<Connection> {
+        let mut stateless = self.stateless.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = stateless.get(principal) {
+            return Arc::clone(connection);
+        }
+        let connection = Arc::new(Connection::new(principal.clone(), Outlet::Stateless));
+        stateless.insert(principal.clone(), Arc::clone(&connection));
+        connection
+    }
+}

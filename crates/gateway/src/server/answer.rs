@@ -1,0 +1,77 @@
+//! The few things we read in answers. Everything else in them passes unseen.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mcp::{Message, Span};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// However long a server promises to keep a task, its process is not kept longer for it alone.
+const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3600);
+/// A task whose lifetime is not said.
+const DEFAULT_HOLD: Duration = Duration::from_secs(600);
+
+/// The cursor as it is written, quotes included: it comes back spelled the same or not at all.
+pub fn next_cursor(result: &[u8]) -> Option<Bytes> {
+    #[derive(Deserialize)]
+    struct Page<'a> {
+        #[serde(borrow, rename = "nextCursor")]
+        next: Option<&'a RawValue>,
+    }
+    let page: Page<'_> = serde_json::from_slice(result).ok()?;
+    page.next.filter(|next| next.get() != "null").map(|next| Bytes::copy_from_slice(next.get().as_bytes()))
+}
+
+/// The subscription id in the `_meta` of a result that ends a `subscriptions/listen`.
+pub fn subscription_id(message: &Message, result: &Span) -> Option<Span> {
+    #[derive(Deserialize)]
+    struct Ended<'a> {
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<Meta<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(borrow, rename = "io.modelcontextprotocol/subscriptionId")]
+        id: Option<&'a RawValue>,
+    }
+    let ended: Ended<'_> = serde_json::from_slice(&message.bytes()[result.clone()]).ok()?;
+    ended.meta?.id.map(|raw| mcp::envelope::span_in(message.bytes(), raw))
+}
+
+/// How long a task may be asked for, if this result made one. Both shapes: nested (2025-11-25) and flat.
+pub fn task_lifetime(result: &[u8]) -> Option<Duration> {
+    #[derive(Deserialize)]
+    struct Created {
+        task: Option<Task>,
+        #[serde(rename = "taskId")]
+        task_id: Option<serde::de::IgnoredAny>,
+        #[serde(rename = "ttlMs")]
+        ttl_ms: Option<u64>,
+    }
+    #[derive(Deserialize)]
+    struct Task {
+        ttl: Option<u64>,
+    }
+    // Most results have neither word; do not parse megabytes to find that out.
+    memchr::memmem::find(result, b"task")?;
+    let created: Created = serde_json::from_slice(result).ok()?;
+    let ttl = match created {
+        Created { task: Some(task), .. } => task.ttl,
+        Created { task_id: Some(_), ttl_ms, .. } => ttl_ms,
+        Created { .. } => return None,
+    };
+    Some(ttl.map_or(DEFAULT_HOLD, Duration::from_millis).min(LONGEST_HOLD))
+}
+
+/// The uri of `notifications/resources/updated`, as it is written.
+pub fn updated_uri(message: &Message) -> Option<Bytes> {
+    #[derive(Deserialize)]
+    struct Updated<'a> {
+        #[serde(borrow)]
+        uri: &'a RawValue,
+    }
+    let params = message.head().params.clone()?;
+    let updated: Updated<'_> = serde_json::from_slice(&message.bytes()[params]).ok()?;
+    Some(Bytes::copy_from_slice(updated.uri.get().as_bytes()))
+}

@@ -1,0 +1,98 @@
+//! Keeps a server that cannot start from being started over and over.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Failed starts within [`WINDOW`] after which a server is left alone.
+const MOST_FAILURES: usize = 6;
+const WINDOW: Duration = Duration::from_secs(60);
+/// A process that ends sooner than this never served.
+pub const FAILED_START: Duration = Duration::from_secs(5);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub struct Breaker {
+    failures: VecDeque<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Start,
+    /// Start, but not before.
+    Wait(Instant),
+    /// Too many failures; none before the given time.
+    Refuse { failures: usize, until: Instant },
+}
+
+impl Breaker {
+    pub fn failed(&mut self, now: Instant) {
+        self.failures.push_back(now);
+        self.forget_old(now);
+    }
+
+    /// A server that serves has no history.
+    pub fn served(&mut self) {
+        self.failures.clear();
+    }
+
+    pub fn ask(&mut self, now: Instant) -> Verdict {
+        self.forget_old(now);
+        let failures = self.failures.len();
+        let (Some(oldest), Some(last)) = (self.failures.front(), self.failures.back()) else {
+            return Verdict::Start;
+        };
+        if failures >= MOST_FAILURES {
+            return Verdict::Refuse { failures, until: *oldest + WINDOW };
+        }
+        let doubled = FIRST_WAIT * (1 << (failures - 1).min(16));
+        let at = *last + doubled.min(LONGEST_WAIT);
+        if at > now { Verdict::Wait(at) } else { Verdict::Start }
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        while self.failures.front().is_some_and(|at| now.duration_since(*at) >= WINDOW) {
+            self.failures.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_failures_a_minute_are_the_most_and_waits_grow() {
+        let mut breaker = Breaker::default();
+        let begin = Instant::now();
+        let mut now = begin;
+        let mut starts = 0;
+        while now < begin + WINDOW {
+            match breaker.ask(now) {
+                Verdict::Start => {
+                    starts += 1;
+                    breaker.failed(now);
+                }
+                Verdict::Wait(until) => now = until,
+                Verdict::Refuse { failures, until } => {
+                    assert_eq!(failures, MOST_FAILURES);
+                    now = until;
+                }
+            }
+        }
+        assert_eq!(starts, MOST_FAILURES);
+        assert_eq!(breaker.ask(now), Verdict::Wait(breaker.failures[4] + Duration::from_millis(1600)).min_start(now));
+        breaker.served();
+        assert_eq!(breaker.ask(now), Verdict::Start);
+    }
+
+    impl Verdict {
+        /// A wait that is over is a start.
+        fn min_start(self, now: Instant) -> Self {
+            match self {
+                Self::Wait(until) if until <= now => Self::Start,
+                other => other,
+            }
+        }
+    }
+}

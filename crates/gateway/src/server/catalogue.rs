@@ -1,0 +1,435 @@
+//! What a server offers, over time: the tools it listed, and whether they are still the same.
+//!
+//! A tool's fingerprint is the SHA-256 of its entry as the server wrote it. The first complete listing is
+//! trusted; later changes are recorded with both fingerprints. With `pin`, a changed tool and a look-alike
+//! (the same name but for characters nobody sees) are withheld until somebody approves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use mcp::Message;
+use mcp::splice::{Edit, splice};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use crate::respond::CallError;
+
+/// Tools one server may list.
+pub const MAX_TOOLS: usize = 1000;
+/// Answers kept to stand in for a lobby that has stopped.
+const MAX_ANSWERS: usize = 64;
+
+#[derive(Debug)]
+pub struct Catalogue {
+    server: String,
+    pin: bool,
+    /// Where fingerprints are kept. None: only as long as we run.
+    file: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    record: Record,
+    read_at: Option<SystemTime>,
+    answers: HashMap<Bytes, Message>,
+    /// Arguments that a tool wants mirrored in `Mcp-Param-*`: argument and header name.
+    mirrored: HashMap<String, Vec<(String, String)>>,
+}
+
+/// The file: fingerprints by tool name.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Whether a whole listing has been seen; until then every tool is new.
+    settled: bool,
+    approved: BTreeMap<String, String>,
+    /// The newest fingerprint of each tool that differs from the approved one.
+    changed: BTreeMap<String, String>,
+}
+
+/// What became of one tool of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    Same,
+    New,
+    Changed,
+    LookAlike,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApproveError {
+    #[error("nothing is recorded for the server `{0}`; it has not listed its tools yet")]
+    Nothing(String),
+    #[error("could not read or write {0}")]
+    File(PathBuf, #[source] std::io::Error),
+}
+
+impl Catalogue {
+    pub fn new(server: impl Into<String>, pin: bool, file: Option<PathBuf>) -> Self {
+        Self { server: server.into(), pin, file, state: Mutex::default() }
+    }
+
+    /// Looks at the result of `tools/list`. Some: the result without what is withheld.
+    pub fn inspect(&self, result: &[u8]) -> Result<Option<Bytes>, CallError> {
+        #[derive(Deserialize)]
+        struct Listing<'a> {
+            #[serde(borrow)]
+            tools: Vec<&'a RawValue>,
+            #[serde(borrow, rename = "nextCursor")]
+            next: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Tool {
+            name: String,
+        }
+        let Ok(listing) = serde_json::from_slice::<Listing<'_>>(result) else { return Ok(None) };
+        if listing.tools.len() > MAX_TOOLS {
+            let server = self.server.clone();
+            return Err(CallError::ListTooLong { server, what: "tools", limit: MAX_TOOLS });
+        }
+        let mut state = self.lock();
+        self.refresh(&mut state);
+        let before = state.record.clone();
+        let mut withheld = Vec::new();
+        for raw in &listing.tools {
+            let Ok(tool) = serde_json::from_str::<Tool>(raw.get()) else { continue };
+            state.note_mirrored(&tool.name, raw);
+            let judged = self.judge(&mut state.record, &tool.name, fingerprint(raw));
+            if self.pin && matches!(judged, Judged::Changed | Judged::LookAlike) {
+                withheld.push(mcp::envelope::span_in(result, raw));
+            }
+        }
+        if listing.next.is_none() {
+            state.record.settled = true;
+        }
+        if state.record != before {
+            self.keep(&mut state);
+        }
+        drop(state);
+        Ok((!withheld.is_empty()).then(|| without(result, &withheld)))
+    }
+
+    fn judge(&self, record: &mut Record, name: &str, fingerprint: String) -> Judged {
+        let server = &self.server;
+        match record.approved.get(name) {
+            Some(approved) if *approved == fingerprint => {
+                record.changed.remove(name);
+                Judged::Same
+            }
+            Some(approved) => {
+                if record.changed.get(name) != Some(&fingerprint) {
+                    tracing::warn!(%server, tool = name, was = %approved, is = %fingerprint, "a tool has changed");
+                }
+                record.changed.insert(name.to_owned(), fingerprint);
+                Judged::Changed
+            }
+            None if record.looks_like_another(name) => {
+                if record.changed.get(name) != Some(&fingerprint) {
+                    tracing::warn!(%server, tool = ?name, is = %fingerprint, "a tool looks like another one");
+                }
+                record.changed.insert(name.to_owned(), fingerprint);
+                Judged::LookAlike
+            }
+            None => {
+                if record.settled {
+                    tracing::info!(%server, tool = name, is = %fingerprint, "a new tool has appeared");
+                }
+                record.approved.insert(name.to_owned(), fingerprint);
+                Judged::New
+            }
+        }
+    }
+
+    /// Refuses a call of a tool that is withheld.
+    pub fn check_call(&self, tool: &str) -> Result<(), CallError> {
+        if !self.pin {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        self.refresh(&mut state);
+        let lookalike = !state.record.approved.contains_key(tool) && state.record.looks_like_another(tool);
+        if lookalike || state.record.changed.contains_key(tool) {
+            return Err(CallError::Withheld { server: self.server.clone(), tool: tool.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// The headers that mirror arguments of this call, for tools whose schema asks for them.
+    pub fn parameters(&self, message: &Message) -> Vec<(String, String)> {
+        let mut parameters = self.mirrored(message);
+        let present = parameters.drain(..).filter_map(|(header, value)| Some((header, value?)));
+        present.collect()
+    }
+
+    /// Checks them as they came.
+    pub fn check_parameters(&self, headers: &HeaderMap, message: &Message) -> Result<(), CallError> {
+        for (header, meant) in self.mirrored(message) {
+            let said = headers.get(&header).map(|value| value.to_str().ok().and_then(mcp::headers::decode_value));
+            if said.as_ref().map(|said| said.as_deref()) != meant.as_ref().map(|meant| Some(meant.as_str())) {
+                return Err(CallError::BadHeaders(format!("the {header} header differs from the argument it mirrors")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Header names with the value of their argument, None where the call leaves it out.
+    fn mirrored(&self, message: &Message) -> Vec<(String, Option<String>)> {
+        if message.method() != "tools/call" {
+            return Vec::new();
+        }
+        let tool = message.name().unwrap_or_default();
+        let Some(mirrored) = self.lock().mirrored.get(&*tool).cloned() else { return Vec::new() };
+        let arguments = message.head().arguments.clone().map(|span| &message.bytes()[span]);
+        let arguments: serde_json::Value = arguments.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+        let value = |argument: &str| match &arguments[argument] {
+            serde_json::Value::Null => None,
+            serde_json::Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        let name = |header: &str| format!("mcp-param-{}", header.to_ascii_lowercase());
+        mirrored.iter().map(|(argument, header)| (name(header), value(argument))).collect()
+    }
+
+    /// Keeps an answer to stand in when nobody is there to ask.
+    pub fn remember(&self, question: Bytes, answer: Message) {
+        let mut state = self.lock();
+        if state.answers.len() >= MAX_ANSWERS {
+            state.answers.clear();
+        }
+        state.answers.insert(question, answer);
+    }
+
+    pub fn recall(&self, question: &[u8]) -> Option<Message> {
+        self.lock().answers.get(question).cloned()
+    }
+
+    /// Something has changed: no old answer stands in any more.
+    pub fn forget(&self) {
+        self.lock().answers.clear();
+    }
+
+    /// Approves what was listed last.
+    pub fn approve(server: &str, file: &Path) -> Result<Vec<String>, ApproveError> {
+        let failed = |error| ApproveError::File(file.to_owned(), error);
+        let text = match std::fs::read(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(ApproveError::Nothing(server.to_owned()));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let mut record: Record = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        let approved: Vec<String> = record.changed.keys().cloned().collect();
+        let changed = std::mem::take(&mut record.changed);
+        record.approved.extend(changed);
+        write(file, &record).map_err(failed)?;
+        Ok(approved)
+    }
+
+    /// Reads the file if somebody else wrote it: another process of ours, or `approve`.
+    fn refresh(&self, state: &mut State) {
+        let Some(file) = &self.file else { return };
+        let Ok(modified) = std::fs::metadata(file).and_then(|metadata| metadata.modified()) else { return };
+        if state.read_at == Some(modified) {
+            return;
+        }
+        match std::fs::read(file).map(|text| serde_json::from_slice(&text)) {
+            Ok(Ok(record)) => (state.record, state.read_at) = (record, Some(modified)),
+            Ok(Err(error)) => {
+                tracing::error!(file = %file.display(), %error, "the record of tools cannot be read and is left as it is");
+            }
+            Err(error) => tracing::error!(file = %file.display(), %error, "could not read the record of tools"),
+        }
+    }
+
+    fn keep(&self, state: &mut State) {
+        let Some(file) = &self.file else { return };
+        match write(file, &state.record) {
+            Ok(()) => state.read_at = std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok(),
+            Err(error) => tracing::error!(file = %file.display(), %error, "could not keep the record of tools"),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn note_mirrored(&mut self, tool: &str, raw: &RawValue) {
+        #[derive(Deserialize)]
+        struct Entry {
+            #[serde(rename = "inputSchema")]
+            schema: Schema,
+        }
+        #[derive(Deserialize)]
+        struct Schema {
+            #[serde(default)]
+            properties: BTreeMap<String, serde_json::Value>,
+        }
+        self.mirrored.remove(tool);
+        if memchr::memmem::find(raw.get().as_bytes(), b"x-mcp-header").is_none() {
+            return;
+        }
+        let Ok(entry) = serde_json::from_str::<Entry>(raw.get()) else { return };
+        let header = |value: &serde_json::Value| Some(value.get("x-mcp-header")?.as_str()?.to_owned());
+        let mirrored: Vec<(String, String)> = (entry.schema.properties.iter())
+            .filter_map(|(argument, value)| Some((argument.clone(), header(value)?)))
+            .collect();
+        if !mirrored.is_empty() {
+            self.mirrored.insert(tool.to_owned(), mirrored);
+        }
+    }
+}
+
+impl Record {
+    fn looks_like_another(&self, name: &str) -> bool {
+        let visible = visible(name);
+        self.approved.keys().any(|other| other != name && self::visible(other) == visible)
+    }
+}
+
+/// What a person sees of a name.
+fn visible(name: &str) -> String {
+    let seen = |character: &char| {
+        let invisible = matches!(*character, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}');
+        !invisible && !character.is_control() && !character.is_whitespace()
+    };
+    name.chars().filter(seen).collect()
+}
+
+fn fingerprint(raw: &RawValue) -> String {
+    let digest = Sha256::digest(raw.get().as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Cuts list entries out, each with one comma.
+fn without(result: &[u8], entries: &[mcp::Span]) -> Bytes {
+    let mut edits = Vec::new();
+    for span in entries {
+        let after = result[span.end..].iter().position(|byte| !byte.is_ascii_whitespace());
+        let comma_after = after.filter(|at| result[span.end + at] == b',');
+        let span = match comma_after {
+            Some(at) => span.start..span.end + at + 1,
+            None => {
+                // The last entry takes the comma before it, unless that went with the entry before.
+                let before = result[..span.start].iter().rposition(|byte| !byte.is_ascii_whitespace());
+                let taken = edits.last().is_some_and(|edit: &Edit<'_>| Some(edit.span.end) == before.map(|at| at + 1));
+                match before.filter(|at| result[*at] == b',' && !taken) {
+                    Some(at) => at..span.end,
+                    None => span.clone(),
+                }
+            }
+        };
+        edits.push(Edit { span, with: b"" });
+    }
+    // Everything after the last kept entry may be gone: its comma goes too.
+    let mut cut = splice(result, &mut edits);
+    if let Some(open) = dangling_comma(&cut) {
+        cut.remove(open);
+    }
+    Bytes::from(cut)
+}
+
+/// A comma that stands right before the end of a list. Valid JSON has none, so the first found is ours.
+fn dangling_comma(bytes: &[u8]) -> Option<usize> {
+    if serde_json::from_slice::<&RawValue>(bytes).is_ok() {
+        return None;
+    }
+    let mut in_string = false;
+    let mut escaped = false;
+    let mut comma = None;
+    for (at, byte) in bytes.iter().enumerate() {
+        if in_string {
+            in_string = escaped || *byte != b'"';
+            escaped = !escaped && *byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'"' => (in_string, comma) = (true, None),
+            b',' => comma = Some(at),
+            b']' if comma.is_some() => return comma,
+            byte if byte.is_ascii_whitespace() => {}
+            _ => comma = None,
+        }
+    }
+    None
+}
+
+fn write(file: &Path, record: &Record) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    if let Some(directory) = file.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let beside = file.with_extension(format!("{}.tmp", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    let mut output = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    output.write_all(&serde_json::to_vec_pretty(record)?)?;
+    output.sync_all()?;
+    std::fs::rename(beside, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(tools: &[(&str, &str)]) -> String {
+        let tools: Vec<String> = tools.iter().map(|(name, text)| format!(r#"{{"name":"{name}","description":"{text}, ]"}}"#)).collect();
+        format!(r#"{{"tools":[{}],"x":1}}"#, tools.join(" , "))
+    }
+
+    fn names(result: &[u8]) -> Vec<String> {
+        let value: serde_json::Value = serde_json::from_slice(result).unwrap();
+        value["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_changed_tool_and_a_look_alike_are_withheld_until_approved() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("s.json");
+        let pinned = Catalogue::new("s", true, Some(file.clone()));
+        assert_eq!(pinned.inspect(list(&[("a", "1"), ("b", "1"), ("c", "1")]).as_bytes()), Ok(None));
+        let rows: [(&[(&str, &str)], &[&str]); 5] = [
+            (&[("a", "2"), ("b", "1"), ("c", "1")], &["b", "c"]),
+            (&[("a", "1"), ("b", "1"), ("c", "2")], &["a", "b"]),
+            (&[("a", "1"), ("b", "2"), ("c", "2")], &["a"]),
+            (&[("a", "2"), ("b", "2"), ("c", "2")], &[]),
+            (&[("a", "1"), ("a\u{200b}", "1"), ("b", "1")], &["a", "b"]),
+        ];
+        for (tools, kept) in rows {
+            let shown = pinned.inspect(list(tools).as_bytes()).unwrap().unwrap();
+            assert_eq!(names(&shown), kept, "{tools:?}");
+        }
+        let changed = list(&[("a", "9")]);
+        assert!(pinned.inspect(changed.as_bytes()).unwrap().is_some());
+        assert!(pinned.check_call("a").is_err());
+        assert!(pinned.check_call("b\u{feff}").is_err());
+        Catalogue::approve("s", &file).unwrap();
+        assert_eq!(pinned.inspect(changed.as_bytes()), Ok(None));
+        assert_eq!(pinned.check_call("a"), Ok(()));
+    }
+
+    #[test]
+    fn without_a_pin_a_change_is_passed_on() {
+        let open = Catalogue::new("s", false, None);
+        assert_eq!(open.inspect(list(&[("a", "1")]).as_bytes()), Ok(None));
+        assert_eq!(open.inspect(list(&[("a", "2"), ("a\u{200b}", "1")]).as_bytes()), Ok(None));
+        assert_eq!(open.check_call("a"), Ok(()));
+    }
+
+    #[test]
+    fn a_list_of_too_many_tools_is_refused() {
+        let names: Vec<String> = (0..=MAX_TOOLS).map(|n| format!("t{n}")).collect();
+        let tools: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+        let open = Catalogue::new("s", false, None);
+        assert!(matches!(open.inspect(list(&tools).as_bytes()), Err(CallError::ListTooLong { .. })));
+    }
+}

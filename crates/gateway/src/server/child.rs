@@ -1,0 +1,339 @@
+//! One server process: started, told what its client said, read from, ended.
+//!
+//! ```text
+//! starting ─ started ─→ serving ─ stop ─→ stopping ─→ gone
+//!     │                    └ exits, strikes out ──────┘
+//!     └ could not start ───────────────────────────────┘
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use mcp::Message;
+use mcp::splice::{Edit, on_one_line};
+use mcp::stdio::{Line, LineReader};
+use supervise::{Control, ExitStatus};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{OnceCell, oneshot, watch};
+
+use crate::connection::{Connection, Recorded};
+use crate::outbox::Outbox;
+use crate::respond::CallError;
+use crate::server::link::{Link, LinkOptions, Reply, Role};
+use crate::server::pool::ChildKey;
+
+/// How much of a server's stderr is kept for error messages.
+const STDERR_KEPT: usize = 64 * 1024;
+/// How much of it an error shows.
+const STDERR_SHOWN: usize = 2000;
+/// Lines over the limit before a server is given up.
+const STRIKES: u32 = 3;
+/// How long a server has to leave after its stdin has closed, before it is asked with a signal.
+const LEAVE_GRACE: Duration = Duration::from_secs(1);
+/// How long the supervisor may take after that; it kills after two seconds of its own.
+const END_GRACE: Duration = Duration::from_secs(4);
+/// How long a server has to answer the replayed `initialize`.
+const HANDSHAKE: Duration = Duration::from_secs(60);
+/// How long a reader that does not read holds everybody else up.
+const SLOW_READER: Duration = Duration::from_secs(30);
+/// How much is gathered into one write.
+const WRITE_BATCH: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub struct Child {
+    pub key: ChildKey,
+    pub link: Arc<Link>,
+    pub started: Instant,
+    handshake: OnceCell<Result<Message, CallError>>,
+    initialized: AtomicBool,
+    stop: watch::Sender<Stop>,
+    stderr: Arc<Stderr>,
+    options: Arc<LinkOptions>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    No,
+    Gently,
+    Now,
+}
+
+/// How a child ended, for the breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// We wanted it.
+    Stopped,
+    ByItself,
+}
+
+impl Child {
+    pub fn new(key: ChildKey, options: Arc<LinkOptions>) -> Self {
+        let role = if matches!(key, ChildKey::Lobby(_)) { Role::Lobby } else { Role::Serving };
+        Self {
+            key,
+            link: Arc::new(Link::new(Arc::clone(&options), role)),
+            started: Instant::now(),
+            handshake: OnceCell::new(),
+            initialized: AtomicBool::new(false),
+            stop: watch::Sender::new(Stop::No),
+            stderr: Arc::default(),
+            options,
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        *self.stop.borrow() == Stop::No && self.link.ended().is_none()
+    }
+
+    /// Ends the process and everything it started. Returns at once.
+    pub fn stop(&self) {
+        self.stop.send_modify(|stop| *stop = (*stop).max(Stop::Gently));
+    }
+
+    /// The same without asking.
+    pub fn kill(&self) {
+        self.stop.send_modify(|stop| *stop = Stop::Now);
+    }
+
+    pub fn stderr_tail(&self) -> String {
+        self.stderr.tail()
+    }
+
+    /// Tells the server what its client said first, once, and returns its answer to `initialize`.
+    pub async fn handshake(&self, connection: &Arc<Connection>) -> Result<&Message, CallError> {
+        let outcome = self.handshake.get_or_init(|| self.replay(connection)).await;
+        outcome.as_ref().map_err(Clone::clone)
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.handshake.get().is_some_and(Result::is_ok)
+    }
+
+    async fn replay(&self, connection: &Arc<Connection>) -> Result<Message, CallError> {
+        let Recorded { initialize, .. } = connection.recorded();
+        let server = || self.options.server.clone();
+        let Some(initialize) = initialize else {
+            return Err(CallError::AnswerInvalid { server: server(), reason: "never initialized".to_owned() });
+        };
+        let (sender, receiver) = oneshot::channel();
+        self.link.call(connection, &initialize, Reply::Internal(sender))?;
+        let answer = match tokio::time::timeout(HANDSHAKE, receiver).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_gone)) => return Err(self.why_gone()),
+            Err(_late) => {
+                self.stop();
+                return Err(CallError::Timeout { server: server(), seconds: HANDSHAKE.as_secs() });
+            }
+        };
+        if answer.head().error.is_none() {
+            self.pass_initialized(connection);
+        }
+        Ok(answer)
+    }
+
+    /// Sends `notifications/initialized`, and the log level after it, as soon as both sides are there. Once.
+    pub fn pass_initialized(&self, connection: &Arc<Connection>) {
+        let Recorded { initialized, level, .. } = connection.recorded();
+        let Some(initialized) = initialized else { return };
+        if self.initialized.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.link.send(initialized.bytes());
+        if let Some(level) = level {
+            let (sender, _nobody_waits) = oneshot::channel();
+            let _ended = self.link.call(connection, &level, Reply::Internal(sender));
+        }
+    }
+
+    fn why_gone(&self) -> CallError {
+        let ended = || CallError::Exited {
+            server: self.options.server.clone(),
+            how: "it ended".to_owned(),
+            stderr: self.stderr.tail(),
+        };
+        self.link.ended().unwrap_or_else(ended)
+    }
+
+    /// Serves until the process is gone. Whoever waits for an answer then is told.
+    pub async fn drive(self: Arc<Self>, process: supervise::Child) -> Ended {
+        let supervise::Child { stdin, stdout, stderr, mut control } = process;
+        if let Err(error) = control.started().await {
+            let reason = error.to_string();
+            self.link.end(&CallError::StartFailed { server: self.options.server.clone(), reason });
+            return Ended::ByItself;
+        }
+        let mut stopping = self.stop.subscribe();
+        let mut reader = LineReader::new(stdout, self.options.max_message);
+        let read = async {
+            let writing = write_all(&self.link.outbox, stdin, LineEnds::Present);
+            let erring = self.stderr.fill(stderr);
+            let reading = self.read(&mut reader);
+            tokio::pin!(writing, erring, reading);
+            let (mut written, mut erred) = (false, false);
+            loop {
+                tokio::select! {
+                    () = &mut reading => return,
+                    () = &mut writing, if !written => written = true,
+                    () = &mut erring, if !erred => erred = true,
+                }
+            }
+        };
+        let ended = tokio::select! {
+            () = read => Ended::ByItself,
+            _ = stopping.wait_for(|stop| *stop != Stop::No) => Ended::Stopped,
+        };
+        // Dropping the loop above has closed the server's stdin: the protocol's way to say goodbye.
+        self.link.outbox.close();
+        let status = end(&mut control, &mut reader, &mut stopping).await;
+        let error = CallError::Exited {
+            server: self.options.server.clone(),
+            how: status.to_string(),
+            stderr: self.stderr.tail(),
+        };
+        self.link.end(&error);
+        ended
+    }
+
+    async fn read(&self, reader: &mut LineReader<impl AsyncRead + Unpin>) {
+        let mut strikes = 0;
+        loop {
+            let line = match reader.next().await {
+                Ok(Some(line)) => line,
+                Ok(None) | Err(_) => return,
+            };
+            match line {
+                Line::TooLong => {
+                    self.link.lost_an_answer();
+                    strikes += 1;
+                    if strikes >= STRIKES {
+                        tracing::warn!(server = self.options.server, "ended: too many lines over the limit");
+                        return;
+                    }
+                }
+                Line::Text(text) => match Message::parse(text) {
+                    Ok(message) => {
+                        if let Some(full) = self.link.receive(message) {
+                            wait_for_room(&full).await;
+                        }
+                    }
+                    Err(refused) => {
+                        self.options.counters.noise.fetch_add(1, Ordering::Relaxed);
+                        tracing::debug!(server = self.options.server, %refused, "a line was skipped");
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Waits a while for a slow reader, then gives it up: others are served by the same pipe.
+async fn wait_for_room(outbox: &Outbox) {
+    if tokio::time::timeout(SLOW_READER, outbox.room()).await.is_err() {
+        outbox.close();
+    }
+}
+
+/// Waits for the process to leave, then makes it.
+async fn end(
+    control: &mut Control,
+    reader: &mut LineReader<impl AsyncRead + Unpin>,
+    stopping: &mut watch::Receiver<Stop>,
+) -> ExitStatus {
+    // What it still says is read away, so that it is not stuck in a write.
+    let drained = async {
+        while let Ok(Some(_)) = reader.next().await {}
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(drained);
+    let impatient = stopping.wait_for(|stop| *stop == Stop::Now);
+    tokio::select! {
+        status = control.exited() => return status,
+        () = &mut drained => {}
+        () = tokio::time::sleep(LEAVE_GRACE) => control.terminate(),
+        _ = impatient => control.kill(),
+    }
+    tokio::select! {
+        status = control.exited() => return status,
+        () = &mut drained => {}
+        () = tokio::time::sleep(END_GRACE) => control.kill(),
+    }
+    tokio::time::timeout(END_GRACE, control.exited()).await.unwrap_or(ExitStatus::Unknown)
+}
+
+/// Writes what is queued, in as few writes as there are moments. Ends when the queue is closed or nobody reads.
+pub(crate) async fn write_all(outbox: &Outbox, mut output: impl AsyncWrite + Unpin, ends: LineEnds) {
+    let mut batch = BytesMut::new();
+    let put = |batch: &mut BytesMut, bytes: &[u8]| {
+        let at = batch.len();
+        batch.extend_from_slice(bytes);
+        if ends == LineEnds::Added {
+            on_one_line(&mut batch[at..]);
+            batch.extend_from_slice(b"\n");
+        }
+    };
+    while let Some(first) = outbox.pop().await {
+        put(&mut batch, &first.bytes);
+        while batch.len() < WRITE_BATCH {
+            match outbox.try_pop() {
+                Some(next) => put(&mut batch, &next.bytes),
+                None => break,
+            }
+        }
+        if output.write_all(&batch).await.is_err() || output.flush().await.is_err() {
+            break;
+        }
+        if batch.capacity() > 4 * WRITE_BATCH {
+            batch = BytesMut::new();
+        }
+        batch.clear();
+    }
+    outbox.close();
+}
+
+/// Whether the messages of a queue end their lines themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineEnds {
+    Present,
+    Added,
+}
+
+/// The end of what a server wrote to stderr.
+#[derive(Debug, Default)]
+struct Stderr {
+    kept: Mutex<VecDeque<u8>>,
+}
+
+impl Stderr {
+    /// Reads to the end, so that the server never waits for us, and keeps the last part.
+    async fn fill(&self, mut input: impl AsyncRead + Unpin) {
+        let mut chunk = vec![0; 8 * 1024];
+        while let Ok(read @ 1..) = input.read(&mut chunk).await {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend(&chunk[..read]);
+            let over = kept.len().saturating_sub(STDERR_KEPT);
+            kept.drain(..over);
+        }
+    }
+
+    /// The last lines, as text without control characters.
+    fn tail(&self) -> String {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let skip = kept.len().saturating_sub(STDERR_SHOWN);
+        let bytes: Vec<u8> = kept.iter().skip(skip).copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let tail = lines[lines.len().saturating_sub(5)..].join(" | ");
+        tail.chars().filter(|character| !character.is_control()).collect()
+    }
+}
+
+/// `message` with the id the client gave its own request.
+pub fn as_answer_to(answer: &Message, id: &[u8]) -> bytes::Bytes {
+    match answer.head().id.clone() {
+        Some(span) => answer.with(&mut [Edit { span, with: id }]),
+        None => answer.bytes().clone(),
+    }
+}

@@ -1,0 +1,246 @@
+//! A server reached by HTTP: one request out, one response back, and nothing followed that it points to.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use model::{HttpSpec, Placeholder};
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
+use tower_service::Service;
+
+use crate::address::{self, Written};
+use crate::respond::CallError;
+use crate::server::link::LinkOptions;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an unused connection is kept.
+const KEEP: Duration = Duration::from_secs(60);
+/// How much of an error's body is shown.
+const SHOWN: usize = 500;
+/// How much of an error's body is read at all.
+const READ_OF_ERRORS: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub struct Remote {
+    spec: HttpSpec,
+    uri: Uri,
+    pub options: Arc<LinkOptions>,
+    client: Client<HttpsConnector<Guarded>, Full<Bytes>>,
+    pub tasks: TaskTracker,
+}
+
+impl Remote {
+    pub fn new(spec: HttpSpec, options: Arc<LinkOptions>, tasks: TaskTracker) -> Self {
+        // Checked when the configuration was loaded.
+        let uri: Uri = spec.url.parse().unwrap_or_default();
+        let guarded = Guarded { allow_private: spec.allow_private };
+        let connector = HttpsConnector::from((guarded, tls(uri.scheme_str() == Some("https"))));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(KEEP)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Self { spec, uri, options, client, tasks }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.options.server
+    }
+
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// The configured headers of a request, on top of those the protocol needs.
+    fn configured(&self, tool: Option<&str>, headers: &mut HeaderMap) {
+        let value = |placeholder| match placeholder {
+            Placeholder::Server => Some(self.options.server.as_str().into()),
+            Placeholder::Tool => tool.map(|tool| tool.to_owned().into()),
+            _ => None,
+        };
+        for (name, template) in &self.spec.headers {
+            let Some(text) = template.render(&value) else { continue };
+            let encoded = mcp::headers::encode_value(&text);
+            let pair = (HeaderName::try_from(name.as_str()), HeaderValue::try_from(encoded.as_ref()));
+            if let (Ok(name), Ok(mut value)) = pair {
+                value.set_sensitive(true);
+                headers.insert(name, value);
+            }
+        }
+    }
+
+    /// Sends one request and waits for the head of its response, whatever its status.
+    pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Response<Incoming>, CallError> {
+        let Outgoing { method, uri, mut headers, body, tool, wait } = outgoing;
+        self.configured(tool, &mut headers);
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri.unwrap_or(&self.uri).clone();
+        *request.headers_mut() = headers;
+        let sent = self.client.request(request);
+        let answered = match wait {
+            Some(wait) => match tokio::time::timeout(wait, sent).await {
+                Ok(answered) => answered,
+                Err(_late) => {
+                    return Err(CallError::Timeout { server: self.name().to_owned(), seconds: wait.as_secs() });
+                }
+            },
+            None => sent.await,
+        };
+        answered.map_err(|error| CallError::Unreachable { server: self.name().to_owned(), reason: causes(&error) })
+    }
+
+    /// What a response that is no answer means. Nothing it points to is opened.
+    pub async fn refusal(&self, response: Response<Incoming>) -> CallError {
+        let (server, status) = (self.name().to_owned(), response.status());
+        if status == StatusCode::UNAUTHORIZED {
+            return CallError::UpstreamUnauthorized { server };
+        }
+        let limited = http_body_util::Limited::new(response.into_body(), READ_OF_ERRORS);
+        let read = tokio::time::timeout(CONNECT, limited.collect()).await;
+        let body = match read {
+            Ok(Ok(collected)) => String::from_utf8_lossy(&collected.to_bytes()).into_owned(),
+            _ => String::new(),
+        };
+        let visible = |character: &char| !character.is_control();
+        let mut body: String = body.chars().filter(visible).take(SHOWN).collect();
+        if status.is_redirection() {
+            "it redirects, which is not followed; use the address it redirects to".clone_into(&mut body);
+        }
+        CallError::UpstreamStatus { server, status: status.as_u16(), body }
+    }
+}
+
+/// A request on its way to a server.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    pub method: Method,
+    /// None: the server's own.
+    pub uri: Option<&'a Uri>,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub tool: Option<&'a str>,
+    /// How long the head of the response may take.
+    pub wait: Option<Duration>,
+}
+
+/// The headers every POST of a message has.
+pub fn post_headers() -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers
+}
+
+/// Connects to the address that was checked, and to no other.
+#[derive(Debug, Clone)]
+struct Guarded {
+    allow_private: bool,
+}
+
+impl Service<Uri> for Guarded {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let allow_private = self.allow_private;
+        Box::pin(async move {
+            match tokio::time::timeout(CONNECT, connect(&uri, allow_private)).await {
+                Ok(connected) => connected.map(TokioIo::new),
+                Err(_late) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 10 s")),
+            }
+        })
+    }
+}
+
+async fn connect(uri: &Uri, allow_private: bool) -> io::Result<TcpStream> {
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let refused = |reason: address::Refused| io::Error::new(io::ErrorKind::PermissionDenied, reason.to_string());
+    address::check_host(host, allow_private).map_err(refused)?;
+    let written = match bare {
+        "localhost" | "127.0.0.1" | "::1" => Written::LoopbackLiteral,
+        _ => Written::Other,
+    };
+    let addresses: Vec<SocketAddr> = match bare.parse::<IpAddr>() {
+        Ok(ip) => vec![SocketAddr::new(ip, port)],
+        Err(_) => tokio::net::lookup_host((bare, port)).await?.collect(),
+    };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        if let Err(reason) = address::check_ip(address.ip(), written, allow_private) {
+            last = refused(reason);
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The system's trust store, read once and only if somebody needs it.
+fn tls(needed: bool) -> Arc<rustls::ClientConfig> {
+    static WITH_ROOTS: OnceLock<Arc<rustls::ClientConfig>> = OnceLock::new();
+    let build = |roots: rustls::RootCertStore| {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider);
+        // The provider supports the default versions; without them there is nothing to speak.
+        match builder.with_safe_default_protocol_versions() {
+            Ok(builder) => Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())),
+            Err(_) => None,
+        }
+    };
+    let empty = || build(rustls::RootCertStore::empty());
+    let loaded = || {
+        let mut roots = rustls::RootCertStore::empty();
+        let native = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(native.certs);
+        build(roots)
+    };
+    let config = if needed {
+        match WITH_ROOTS.get() {
+            Some(config) => Some(Arc::clone(config)),
+            None => loaded().inspect(|config| drop(WITH_ROOTS.set(Arc::clone(config)))),
+        }
+    } else {
+        empty()
+    };
+    #[expect(clippy::expect_used, reason = "ring supports TLS 1.2 and 1.3; there is no other outcome")]
+    config.expect("ring has the default TLS versions")
+}
+
+/// An error with what lies beneath it, on one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

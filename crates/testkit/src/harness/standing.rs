@@ -1,0 +1,95 @@
+//! The standing checks of the bad inputs: what must hold after every bad input.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{
+    CANARY, GOOD, Gateway, alive, descendants, fd_count, peak, reset_peak, rss, wait_until, zombies,
+};
+use crate::client::{Client, Era};
+
+/// The limit for memory where a case does not name one.
+const GROWTH: u64 = 64 * 1024 * 1024;
+const BACK_TO_BASELINE: Duration = Duration::from_secs(5);
+
+/// Taken before the bad input; a well-behaved second session lives in it.
+#[derive(Debug)]
+pub struct Standing<'a> {
+    gateway: &'a Gateway,
+    good: Client,
+    pid: u32,
+    fds: usize,
+    descendants: Vec<u32>,
+    rss: u64,
+}
+
+impl<'a> Standing<'a> {
+    pub async fn before(gateway: &'a Gateway) -> Self {
+        let good = gateway.connect(GOOD, Era::Legacy).await;
+        good.request("tools/list", json!({})).await.expect("the good session lists");
+        // What a caller says is nobody's business: it must not be in a log either.
+        assert_eq!(good.tool_text("echo", json!({ "text": CANARY })).await, CANARY);
+        let pid = gateway.pid();
+        reset_peak(pid);
+        let (fds, descendants, rss) = (fd_count(pid), descendants(pid), rss(pid));
+        Self { gateway, good, pid, fds, descendants, rss }
+    }
+
+    /// While the bad input is in progress: the good session gets its list within a second, and calls work.
+    pub async fn during(&self) {
+        let start = Instant::now();
+        let listed = self.good.request("tools/list", json!({})).await;
+        let took = start.elapsed();
+        assert!(listed.is_ok(), "the good session failed: {listed:?}\n{}", self.gateway.log());
+        assert!(took < Duration::from_secs(1), "the good session waited {took:?} for its list");
+        assert_eq!(self.good.tool_text("echo", json!({ "text": "still here" })).await, "still here");
+    }
+
+    /// How much the gateway's memory grew at most since [`Self::before`].
+    pub fn growth(&self) -> u64 {
+        peak(self.pid).saturating_sub(self.rss)
+    }
+
+    /// After the bad session has ended: alive, nothing left behind, nothing told.
+    pub async fn after(self) {
+        self.after_with(GROWTH).await;
+    }
+
+    pub async fn after_with(self, growth: u64) {
+        self.during().await;
+        let Self { gateway, good, pid, fds, descendants: before, rss: _ } = &self;
+        assert!(alive(*pid), "the gateway died:\n{}", gateway.log());
+        assert!(self.growth() <= growth, "memory grew by {} MiB", self.growth() >> 20);
+        let back = || {
+            let extra = descendants(*pid).iter().any(|child| !before.contains(child));
+            !extra && fd_count(*pid) <= *fds && zombies(*pid).is_empty()
+        };
+        assert!(
+            wait_until(BACK_TO_BASELINE, back).await,
+            "not back to the baseline: {fds} fds then, {} now; children {before:?} then, {:?} now, zombies {:?}",
+            fd_count(*pid),
+            descendants(*pid),
+            zombies(*pid),
+        );
+        assert!(good.strays().is_empty(), "answers of others reached the good session: {:?}", good.strays());
+        assert!(!gateway.log().contains(CANARY), "the canary is in the log");
+        no_canary_under(&gateway.files.state());
+    }
+}
+
+fn no_canary_under(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => no_canary_under(&path),
+            Ok(kind) if kind.is_file() => {
+                let bytes = std::fs::read(&path).unwrap_or_default();
+                let found = bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes());
+                assert!(!found, "the canary is in {}", path.display());
+            }
+            _ => {}
+        }
+    }
+}

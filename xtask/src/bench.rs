@@ -1,0 +1,292 @@
+//! `cargo xtask bench`: us and our peers on one machine in one run, with every answer checked.
+//!
+//! ```text
+//! round:  start every target of a section → for each number of connections, for each target: one cell → stop all
+//! cell:   a load generator of its own (load.rs) → requests/s, p50, p99, CPU and memory from /proc (usage.rs)
+//! ```
+//!
+//! The cells of all targets at one number of connections follow each other, and the figures are medians over rounds:
+//! what disturbs the machine for a while disturbs all of them. A target that does not start or answers wrongly is an
+//! error that names it.
+
+mod echo;
+mod goals;
+mod load;
+mod report;
+mod stdio;
+mod targets;
+pub(crate) mod usage;
+mod worker;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use self::load::{Plan, Work};
+use self::report::{Cell, Run, Start};
+use self::stdio::{Pipe, Way};
+use self::targets::{Rig, Running, Section, Target};
+use self::usage::Usage;
+use self::worker::Worker;
+use crate::process::{Namespace, run as run_command};
+use crate::tools;
+use crate::workspace::{Profile, Workspace};
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Measure only this section: http-http, http-stdio or wrap
+    name: Option<String>,
+    /// Seconds of each cell
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// How often everything is measured; the table shows medians
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
+    /// Only these targets, by a part of their name, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// A second of direct and callsign each, to prove that the bench runs
+    #[arg(long)]
+    smoke: bool,
+}
+
+/// Runs in the load generator's process.
+pub(crate) fn worker(plan: &str) -> Result<()> {
+    load::work(plan)
+}
+
+/// The part of `cargo xtask test`: the dev profile, direct and callsign only, no figure is judged.
+pub(crate) fn smoke(workspace: &Workspace) -> Result<String> {
+    run(workspace, &Options { name: None, seconds: 1.0, rounds: 1, only: Vec::new(), smoke: true })
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
+    let bench = Bench::prepare(workspace, options)?;
+    let mut run = Run::default();
+    for round in 0..options.rounds.max(1) {
+        for section in bench.sections()? {
+            println!("round {} {}", round + 1, section.name());
+            match section {
+                Section::HttpToHttp | Section::HttpToStdio => bench.http(section, &mut run),
+                Section::Stdio => bench.stdio(&mut run),
+            }
+        }
+    }
+    for section in bench.sections()? {
+        for target in bench.targets(section) {
+            let version = targets::version(&bench.rig, target)?;
+            run.versions.insert(target.name(), version);
+        }
+    }
+    drop(bench);
+    let report = report::text(&run);
+    println!("\n{report}");
+    for error in &run.errors {
+        println!("error: {error}");
+    }
+    if !run.errors.is_empty() {
+        bail!("{} errors: {}", run.errors.len(), run.errors[0]);
+    }
+    let cells = run.cells.len();
+    if options.smoke {
+        return Ok(format!("{cells} cells, every answer right"));
+    }
+    if options.only.is_empty() && options.name.is_none() {
+        report::write(workspace, &report)?;
+        return Ok(format!("{cells} cells; docs/bench.md is written"));
+    }
+    Ok(format!("{cells} cells; docs/bench.md is left alone, for this was not the whole bench"))
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    rig: Rig<'a>,
+}
+
+impl<'a> Bench<'a> {
+    fn prepare(workspace: &'a Workspace, options: &'a Options) -> Result<Self> {
+        let profile = if options.smoke { Profile::Dev } else { Profile::Release };
+        if !options.smoke {
+            tools::install_peers(workspace)?;
+            run_command(workspace.cargo().args([
+                "build",
+                "--release",
+                "-p",
+                "testkit",
+                "--bin",
+                "echo-server",
+            ]))?;
+        }
+        let echo = workspace.binary(profile, "echo-server")?;
+        let mut bench =
+            Self { options, rig: Rig { workspace, callsign: PathBuf::new(), echo, namespace: None } };
+        let mut targets = Vec::new();
+        for section in bench.sections()? {
+            targets.extend(bench.targets(section));
+        }
+        // Peers can be measured while we do not build.
+        if targets.iter().any(|target| target.is_ours()) {
+            if !options.smoke {
+                run_command(workspace.cargo().args(["build", "--release", "-p", "callsign"]))?;
+            }
+            bench.rig.callsign = workspace.binary(profile, "callsign")?;
+        }
+        if targets.contains(&Target::Supergateway) {
+            let namespace = Namespace::create();
+            bench.rig.namespace =
+                Some(namespace.context("supergateway listens everywhere, so it gets a network of its own")?);
+        }
+        Ok(bench)
+    }
+
+    fn sections(&self) -> Result<Vec<Section>> {
+        let Some(name) = &self.options.name else { return Ok(Section::ALL.to_vec()) };
+        let found = Section::ALL.into_iter().find(|section| section.name() == name);
+        let names = Section::ALL.map(Section::name).join(", ");
+        found
+            .map(|section| vec![section])
+            .with_context(|| format!("there is no section {name}; there are {names}"))
+    }
+
+    fn targets(&self, section: Section) -> Vec<Target> {
+        let wanted = |target: &Target| {
+            let named = self.options.only.iter().any(|part| target.name().contains(part.as_str()));
+            (self.options.only.is_empty() || named) && !(self.options.smoke && target.is_peer())
+        };
+        section.targets().iter().copied().filter(wanted).collect()
+    }
+
+    fn connections(&self) -> &'static [usize] {
+        if self.options.smoke { &[1, 16] } else { &[1, 16, 64] }
+    }
+
+    fn http(&self, section: Section, run: &mut Run) {
+        let mut running = Vec::new();
+        for target in self.targets(section) {
+            match self.start(section, target) {
+                Ok((target, start)) => {
+                    running.push(target);
+                    run.starts.push(start);
+                }
+                Err(error) => run.errors.push(format!("{}: {error:#}", target.name())),
+            }
+        }
+        for connections in self.connections() {
+            for target in &mut running {
+                match self.cell(section, target, *connections) {
+                    Ok(cell) => run.add(cell),
+                    Err(error) => {
+                        let said = target.said();
+                        let name = target.target().name();
+                        run.errors.push(format!("{name} at {connections}: {error:#}; {said}"));
+                    }
+                }
+            }
+        }
+        for target in running {
+            let name = target.target().name();
+            if let Err(error) = target.stop() {
+                run.errors.push(format!("{name}: {error:#}"));
+            }
+        }
+    }
+
+    fn start(&self, section: Section, target: Target) -> Result<(Running, Start)> {
+        let prepared = targets::prepare(&self.rig, target, section)?;
+        let plan = Plan {
+            url: prepared.url.clone(),
+            tool: prepared.tool.to_owned(),
+            connections: 1,
+            warm_up: 0.0,
+            seconds: 0.0,
+            work: Work::Probe,
+        };
+        let namespace = self.rig.namespace.as_ref().filter(|_| prepared.namespaced);
+        let mut probe = Worker::start(&plan, namespace)?;
+        probe.trying()?;
+        let clock = Instant::now();
+        let mut running = targets::start(&self.rig, prepared)?;
+        probe
+            .ready(Duration::from_mins(1))
+            .with_context(|| format!("it did not start: {}", running.said()))?;
+        let start = Start { section, target, milliseconds: clock.elapsed().as_secs_f64() * 1000.0 };
+        probe.finish()?;
+        Ok((running, start))
+    }
+
+    fn cell(&self, section: Section, running: &mut Running, connections: usize) -> Result<Cell> {
+        let plan = Plan {
+            url: running.prepared.url.clone(),
+            tool: running.prepared.tool.to_owned(),
+            connections,
+            warm_up: (self.options.seconds / 3.0).clamp(0.3, 2.0),
+            seconds: self.options.seconds,
+            work: Work::Load,
+        };
+        let namespace = self.rig.namespace.as_ref().filter(|_| running.prepared.namespaced);
+        let mut worker = Worker::start(&plan, namespace)?;
+        worker.ready(Duration::from_mins(3))?;
+        let before = usage(running)?;
+        let outcome = worker.go(Duration::from_secs_f64(plan.seconds) + Duration::from_mins(1))?;
+        let after = usage(running)?;
+        if running.target() == Target::CallsignSession
+            && let Some(pid) = running.pid()
+        {
+            let servers = usage::servers(pid)?;
+            anyhow::ensure!(servers >= connections, "{servers} servers for {connections} sessions");
+        }
+        worker.finish()?;
+        Ok(Cell { section, target: running.target(), connections, outcome, before, after })
+    }
+
+    fn stdio(&self, run: &mut Run) {
+        for target in self.targets(Section::Stdio) {
+            let way = if target == Target::CallsignWrap { Way::Wrap } else { Way::Direct };
+            for depth in [1, 16] {
+                match self.pipe(target, way, depth) {
+                    Ok(cell) => run.add(cell),
+                    Err(error) => run.errors.push(format!("{} at depth {depth}: {error:#}", target.name())),
+                }
+            }
+        }
+        // Alternating, so that both see the same machine.
+        for _ in 0..if self.options.smoke { 2 } else { 15 } {
+            for target in self.targets(Section::Stdio) {
+                let way = if target == Target::CallsignWrap { Way::Wrap } else { Way::Direct };
+                match Pipe::open(&mut self.command(way)) {
+                    Ok(pipe) => run.starts.push(Start {
+                        section: Section::Stdio,
+                        target,
+                        milliseconds: pipe.started.as_secs_f64() * 1000.0,
+                    }),
+                    Err(error) => run.errors.push(format!("{}: {error:#}", target.name())),
+                }
+            }
+        }
+    }
+
+    fn command(&self, way: Way) -> Command {
+        stdio::command(way, &self.rig.callsign, &self.rig.echo)
+    }
+
+    fn pipe(&self, target: Target, way: Way, depth: usize) -> Result<Cell> {
+        let mut pipe = Pipe::open(&mut self.command(way))?;
+        let warm_up = pipe.load(depth, (self.options.seconds / 3.0).clamp(0.3, 2.0))?;
+        let before = pipe.usage()?;
+        let mut outcome = pipe.load(depth, self.options.seconds)?;
+        let after = pipe.usage()?;
+        outcome.wrong += warm_up.wrong;
+        outcome.sample = warm_up.sample.or(outcome.sample);
+        let (before, after) = match way {
+            Way::Direct => (None, None),
+            Way::Wrap => (Some(before), Some(after)),
+        };
+        Ok(Cell { section: Section::Stdio, target, connections: depth, outcome, before, after })
+    }
+}
+
+fn usage(running: &Running) -> Result<Option<Usage>> {
+    running.pid().map(usage::measure).transpose()
+}
