@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: us and our peers on one machine in one run, with every answer checked.
 //!
 //! ```text
-//! round:  start every target of a section → for each number of connections, for each target: one cell → stop all
-//! cell:   a load generator of its own (load.rs) → requests/s, p50, p99, CPU and memory from /proc (usage.rs)
+//! round:  for each section, for each number of connections, for each target: one cell
+//! cell:   start the target → a load generator of its own (load.rs) → requests/s, p50, p99; CPU and memory from
+//!         /proc (usage.rs) → stop it
 //! ```
 //!
 //! The cells of all targets at one number of connections follow each other, and the figures are medians over rounds:
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use self::load::{Plan, Work};
-use self::report::{Cell, Run, Start};
+use self::report::{Cell, Goals, Run, Start};
 use self::stdio::{Pipe, Way};
 use self::targets::{Rig, Running, Section, Target};
 use self::usage::Usage;
@@ -59,10 +60,12 @@ pub(crate) fn worker(plan: &str) -> Result<()> {
 
 /// The part of `cargo xtask test`: the dev profile, direct and callsign only, no figure is judged.
 pub(crate) fn smoke(workspace: &Workspace) -> Result<String> {
-    run(workspace, &Options { name: None, seconds: 1.0, rounds: 1, only: Vec::new(), smoke: true })
+    run(workspace, &Options { name: None, seconds: 0.0, rounds: 0, only: Vec::new(), smoke: true })
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
+    let options =
+        if options.smoke { &Options { seconds: 1.0, rounds: 1, ..options.clone() } } else { options };
     let bench = Bench::prepare(workspace, options)?;
     let mut run = Run::default();
     for round in 0..options.rounds.max(1) {
@@ -81,13 +84,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
         }
     }
     drop(bench);
-    let report = report::text(&run);
+    let report = report::text(&run, if options.smoke { Goals::Leave } else { Goals::Judge });
     println!("\n{report}");
     for error in &run.errors {
         println!("error: {error}");
     }
     if !run.errors.is_empty() {
-        bail!("{} errors: {}", run.errors.len(), run.errors[0]);
+        bail!("{} of the above went wrong, the first being {}", run.errors.len(), run.errors[0]);
     }
     let cells = run.cells.len();
     if options.smoke {
@@ -163,34 +166,23 @@ impl<'a> Bench<'a> {
     }
 
     fn http(&self, section: Section, run: &mut Run) {
-        let mut running = Vec::new();
-        for target in self.targets(section) {
-            match self.start(section, target) {
-                Ok((target, start)) => {
-                    running.push(target);
-                    run.starts.push(start);
-                }
-                Err(error) => run.errors.push(format!("{}: {error:#}", target.name())),
-            }
-        }
         for connections in self.connections() {
-            for target in &mut running {
-                match self.cell(section, target, *connections) {
-                    Ok(cell) => run.add(cell),
-                    Err(error) => {
-                        let said = target.said();
-                        let name = target.target().name();
-                        run.errors.push(format!("{name} at {connections}: {error:#}; {said}"));
-                    }
+            for target in self.targets(section) {
+                if let Err(error) = self.alone(section, target, *connections, run) {
+                    run.errors.push(format!("{} at {connections}: {error:#}", target.name()));
                 }
             }
         }
-        for target in running {
-            let name = target.target().name();
-            if let Err(error) = target.stop() {
-                run.errors.push(format!("{name}: {error:#}"));
-            }
-        }
+    }
+
+    /// Starts a target, measures it, and stops it. No other one runs meanwhile: two that share a program on disk would
+    /// share its pages, and PSS would make both look small.
+    fn alone(&self, section: Section, target: Target, connections: usize, run: &mut Run) -> Result<()> {
+        let (mut running, start) = self.start(section, target)?;
+        run.starts.push(start);
+        let cell = self.cell(section, &running, connections).with_context(|| running.said())?;
+        run.add(cell);
+        running.stop()
     }
 
     fn start(&self, section: Section, target: Target) -> Result<(Running, Start)> {
@@ -216,7 +208,7 @@ impl<'a> Bench<'a> {
         Ok((running, start))
     }
 
-    fn cell(&self, section: Section, running: &mut Running, connections: usize) -> Result<Cell> {
+    fn cell(&self, section: Section, running: &Running, connections: usize) -> Result<Cell> {
         let plan = Plan {
             url: running.prepared.url.clone(),
             tool: running.prepared.tool.to_owned(),
@@ -242,49 +234,57 @@ impl<'a> Bench<'a> {
     }
 
     fn stdio(&self, run: &mut Run) {
-        for target in self.targets(Section::Stdio) {
-            let way = if target == Target::CallsignWrap { Way::Wrap } else { Way::Direct };
-            for depth in [1, 16] {
-                match self.pipe(target, way, depth) {
+        // Both alternate, and often: where the scheduler puts the processes of a pipe moves the median of one cell
+        // by more than we add.
+        let (cells, starts) = if self.options.smoke { (1, 2) } else { (3, 15) };
+        for _ in 0..cells {
+            for (depth, target) in
+                [1, 16].into_iter().flat_map(|depth| self.piped().map(move |to| (depth, to)))
+            {
+                match self.pipe(target, depth) {
                     Ok(cell) => run.add(cell),
                     Err(error) => run.errors.push(format!("{} at depth {depth}: {error:#}", target.name())),
                 }
             }
         }
-        // Alternating, so that both see the same machine.
-        for _ in 0..if self.options.smoke { 2 } else { 15 } {
-            for target in self.targets(Section::Stdio) {
-                let way = if target == Target::CallsignWrap { Way::Wrap } else { Way::Direct };
-                match Pipe::open(&mut self.command(way)) {
-                    Ok(pipe) => run.starts.push(Start {
-                        section: Section::Stdio,
-                        target,
-                        milliseconds: pipe.started.as_secs_f64() * 1000.0,
-                    }),
-                    Err(error) => run.errors.push(format!("{}: {error:#}", target.name())),
-                }
+        for target in (0..starts).flat_map(|_| self.piped()) {
+            match Pipe::open(&mut self.command(target)) {
+                Ok(pipe) => run.starts.push(Start {
+                    section: Section::Stdio,
+                    target,
+                    milliseconds: pipe.started.as_secs_f64() * 1000.0,
+                }),
+                Err(error) => run.errors.push(format!("{}: {error:#}", target.name())),
             }
         }
     }
 
-    fn command(&self, way: Way) -> Command {
-        stdio::command(way, &self.rig.callsign, &self.rig.echo)
+    fn piped(&self) -> impl Iterator<Item = Target> {
+        self.targets(Section::Stdio).into_iter()
     }
 
-    fn pipe(&self, target: Target, way: Way, depth: usize) -> Result<Cell> {
-        let mut pipe = Pipe::open(&mut self.command(way))?;
+    fn command(&self, target: Target) -> Command {
+        stdio::command(way(target), &self.rig.callsign, &self.rig.echo)
+    }
+
+    fn pipe(&self, target: Target, depth: usize) -> Result<Cell> {
+        let mut pipe = Pipe::open(&mut self.command(target))?;
         let warm_up = pipe.load(depth, (self.options.seconds / 3.0).clamp(0.3, 2.0))?;
         let before = pipe.usage()?;
         let mut outcome = pipe.load(depth, self.options.seconds)?;
         let after = pipe.usage()?;
         outcome.wrong += warm_up.wrong;
         outcome.sample = warm_up.sample.or(outcome.sample);
-        let (before, after) = match way {
+        let (before, after) = match way(target) {
             Way::Direct => (None, None),
             Way::Wrap => (Some(before), Some(after)),
         };
         Ok(Cell { section: Section::Stdio, target, connections: depth, outcome, before, after })
     }
+}
+
+fn way(target: Target) -> Way {
+    if target == Target::CallsignWrap { Way::Wrap } else { Way::Direct }
 }
 
 fn usage(running: &Running) -> Result<Option<Usage>> {

@@ -10,6 +10,7 @@ mod client;
 mod mask;
 mod survey;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 use self::client::{HttpClient, StdioClient};
 use self::survey::Survey;
-use crate::fixture::{Daemon, READY, free_port, quoted};
+use crate::fixture::{Daemon, READY, free_port, quoted, said};
 use crate::http1::Url;
 use crate::process::Program;
 use crate::workspace::{Profile, Workspace};
@@ -40,18 +41,21 @@ pub(crate) fn run(workspace: &Workspace) -> Result<String> {
         Ok(survey) => faults.extend(differences(name, expected, &survey)),
         Err(error) => faults.push(format!("{error:#}")),
     };
-    against("stdio, through wrap", &over_stdio, &|| survey::take(&mut everything.stdio(Some(&callsign))?));
-    against("stdio, through serve", &over_stdio, &|| everything.served(&callsign, &everything.as_child()));
+    against("stdio, through wrap", &over_stdio, &|| {
+        survey::take(&mut everything.stdio(Some(&callsign))?).with_context(|| said(&everything.log()))
+    });
+    against("stdio, through serve", &over_stdio, &|| served(&callsign, &everything.as_child()));
 
     let server = everything.http()?;
     let over_http = leg("HTTP, directly", || survey::take(&mut HttpClient::connect(&server.url)?))?;
     against("HTTP, through wrap --url", &over_http, &|| {
-        let mut command = everything.command(&callsign);
+        let mut command = everything.command(&callsign)?;
         command.args(["wrap", "--url", &server.url]);
-        survey::take(&mut StdioClient::start("callsign wrap --url", &mut command)?)
+        let survey = survey::take(&mut StdioClient::start("callsign wrap --url", &mut command)?);
+        survey.with_context(|| said(&everything.log()))
     });
     against("HTTP, through serve", &over_http, &|| {
-        everything.served(&callsign, &format!("[servers.everything]\nurl = \"{}\"\n", server.url))
+        served(&callsign, &format!("[servers.everything]\nurl = \"{}\"\n", server.url))
     });
 
     for fault in &faults {
@@ -84,21 +88,26 @@ struct Http {
 
 impl Everything {
     /// With a small environment that `inherit_env = "safe"` passes on, so that `get-env` can be compared.
-    fn command(&self, program: &Path) -> Command {
+    fn command(&self, program: &Path) -> Result<Command> {
         let mut command = Command::new(program);
         command.env_clear().current_dir(self.home.path());
         command.env("PATH", "/usr/bin:/bin").env("HOME", self.home.path()).env("LANG", "C.UTF-8");
-        command.stderr(Stdio::null());
-        command
+        command.stderr(File::create(self.log())?);
+        Ok(command)
+    }
+
+    /// The stderr of the program that was started last.
+    fn log(&self) -> PathBuf {
+        self.home.path().join("stderr")
     }
 
     fn stdio(&self, wrapped_by: Option<&Path>) -> Result<StdioClient> {
         if let Some(callsign) = wrapped_by {
-            let mut command = self.command(callsign);
+            let mut command = self.command(callsign)?;
             command.args(["wrap", "--"]).arg(&self.node).arg(&self.script).arg("stdio");
             return StdioClient::start("callsign wrap", &mut command);
         }
-        StdioClient::start("server-everything", self.command(&self.node).arg(&self.script).arg("stdio"))
+        StdioClient::start("server-everything", self.command(&self.node)?.arg(&self.script).arg("stdio"))
     }
 
     fn as_child(&self) -> String {
@@ -111,18 +120,10 @@ impl Everything {
         )
     }
 
-    fn served(&self, callsign: &Path, server: &str) -> Result<Survey> {
-        let daemon = Daemon::start(callsign, server)?;
-        let survey = survey::take(&mut HttpClient::connect(&format!("{}/mcp/everything", daemon.url))?)
-            .with_context(|| daemon.said())?;
-        daemon.stop()?;
-        Ok(survey)
-    }
-
     fn http(&self) -> Result<Http> {
         let port = free_port()?;
         let preload = crate::fixture::loopback_preload(self.home.path())?;
-        let mut command = self.command(&self.node);
+        let mut command = self.command(&self.node)?;
         command.arg("--import").arg(preload).arg(&self.script).arg("streamableHttp");
         command.env("PORT", port.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut program = Program::start("server-everything streamableHttp", &mut command)?;
@@ -136,6 +137,14 @@ impl Everything {
         }
         Ok(Http { _program: program, url })
     }
+}
+
+fn served(callsign: &Path, server: &str) -> Result<Survey> {
+    let daemon = Daemon::start(callsign, server)?;
+    let survey = survey::take(&mut HttpClient::connect(&format!("{}/mcp/everything", daemon.url))?)
+        .with_context(|| daemon.said())?;
+    daemon.stop()?;
+    Ok(survey)
 }
 
 /// Where two surveys part. Both are masked already.

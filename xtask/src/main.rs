@@ -65,7 +65,9 @@ enum Task {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli.task) {
+    let result = run(cli.task);
+    process::stay_if_ending();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 static LIVE: LazyLock<Mutex<Live>> = LazyLock::new(Mutex::default);
+
+/// Set when a signal has come: the thread that got it ends everything and then the process.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Default)]
 struct Live {
@@ -43,10 +47,19 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
                 _ = hangup.recv() => {}
             }
         });
+        ENDING.store(true, Ordering::SeqCst);
         end_everything();
         leave();
     })?;
     Ok(())
+}
+
+/// Does not return once a signal has come: a main thread that leaves first, because its child has just been ended,
+/// would cut the cleaning short.
+pub(crate) fn stay_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
 }
 
 #[expect(

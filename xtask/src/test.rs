@@ -159,7 +159,7 @@ fn tools_part(workspace: &Workspace) -> Outcome {
 }
 
 fn fmt(workspace: &Workspace) -> Result<Outcome> {
-    passed(run_command(workspace.cargo().args(["fmt", "--all", "--check"])))
+    passed(run_command(workspace.cargo().args(["fmt", "--all", "--", "--check", "--files-with-diff"])))
 }
 
 fn clippy(workspace: &Workspace) -> Result<Outcome> {

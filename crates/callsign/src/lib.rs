@@ -1,6 +1,11 @@
 //! Parse, wire, run, drain: the room in which everything meets.
 
+pub mod app;
+pub mod commands;
 pub mod config;
+pub mod daemon;
+pub mod example;
 pub mod exit;
+pub mod output;
 pub mod state;
 pub mod tokens;

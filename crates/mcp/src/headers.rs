@@ -22,10 +22,11 @@ pub fn encode_value(text: &str) -> Cow<'_, str> {
 
 /// Undoes [`encode_value`]. None where the encoding is broken.
 pub fn decode_value(value: &str) -> Option<Cow<'_, str>> {
-    match value.strip_prefix(SENTINEL) {
+    match value.strip_prefix(SENTINEL).and_then(|rest| rest.strip_suffix("?=")) {
+        // Without both marks it is text that happens to look like half of them.
         None => Some(Cow::Borrowed(value)),
-        Some(rest) => {
-            let bytes = STANDARD.decode(rest.strip_suffix("?=")?).ok()?;
+        Some(encoded) => {
+            let bytes = STANDARD.decode(encoded).ok()?;
             String::from_utf8(bytes).ok().map(Cow::Owned)
         }
     }
@@ -35,7 +36,7 @@ pub fn decode_value(value: &str) -> Option<Cow<'_, str>> {
 pub fn mirrored_name(message: &Message) -> Option<Cow<'_, str>> {
     match message.method() {
         "tools/call" | "prompts/get" | "resources/read" => message.name(),
-        method if method.starts_with("tasks/") => message.name(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => message.name(),
         _ => None,
     }
 }

@@ -85,6 +85,7 @@ impl Run {
                 (cell.outcome.calls > 0).then(|| spent / cell.outcome.calls as f64)
             }),
             rss_mb: of(&|cell| Some(cell.after?.rss_kb as f64 / 1024.0)),
+            root_rss_mb: of(&|cell| Some(cell.after?.root_rss_kb as f64 / 1024.0)),
             pss_mb: of(&|cell| Some(cell.after?.pss_kb as f64 / 1024.0)),
             start_ms: median(self.starts.iter().filter(start).map(|start| start.milliseconds).collect()),
             wrong: cells.iter().map(|cell| cell.outcome.wrong).sum(),
@@ -102,6 +103,8 @@ pub(super) struct Row {
     pub(super) p99_us: f64,
     pub(super) cpu_ms: Option<f64>,
     pub(super) rss_mb: Option<f64>,
+    /// Of the target's first process alone.
+    pub(super) root_rss_mb: Option<f64>,
     pub(super) pss_mb: Option<f64>,
     pub(super) start_ms: Option<f64>,
     pub(super) wrong: u64,
@@ -116,8 +119,15 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(middle).copied()
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Goals {
+    Judge,
+    /// A second in the dev profile proves nothing about them.
+    Leave,
+}
+
 /// The tables and the goals, as Markdown that reads well in a terminal too.
-pub(super) fn text(run: &Run) -> String {
+pub(super) fn text(run: &Run, goals: Goals) -> String {
     let rows = run.rows();
     let mut text = String::new();
     for (section, title) in [
@@ -131,7 +141,10 @@ pub(super) fn text(run: &Run) -> String {
             write!(text, "## {title}\n\n{}\n", table(run, section, &rows)).ok();
         }
     }
-    write!(text, "## Goals\n\n{}", goals::table(&rows)).ok();
+    match goals {
+        Goals::Judge => write!(text, "## Goals\n\n{}", goals::table(&rows)).ok(),
+        Goals::Leave => None,
+    };
     text
 }
 

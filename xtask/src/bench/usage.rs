@@ -15,6 +15,8 @@ pub(crate) struct Usage {
     /// User and system time since the start of each process.
     pub(crate) cpu_ms: f64,
     pub(crate) rss_kb: u64,
+    /// Of `root` alone.
+    pub(crate) root_rss_kb: u64,
     pub(crate) pss_kb: u64,
     pub(crate) processes: usize,
 }
@@ -36,7 +38,11 @@ pub(crate) fn measure(root: i32) -> Result<Usage> {
         usage.processes += 1;
         // It may end between the two looks.
         let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        usage.rss_kb += field(&rollup, "Rss:");
+        let resident = field(&rollup, "Rss:");
+        usage.rss_kb += resident;
+        if pid == root {
+            usage.root_rss_kb = resident;
+        }
         usage.pss_kb += field(&rollup, "Pss:");
     }
     Ok(usage)
@@ -132,6 +138,6 @@ mod tests {
         assert_eq!(field("x\nRss:      1234 kB\nPss:  12 kB\n", "Rss:"), 1234);
         assert_eq!(field("", "Rss:"), 0);
         let usage = measure(std::process::id().cast_signed()).unwrap();
-        assert!(usage.rss_kb > 0 && usage.processes == 1, "{usage:?}");
+        assert!(usage.rss_kb > 0 && usage.root_rss_kb == usage.rss_kb && usage.processes == 1, "{usage:?}");
     }
 }

@@ -65,7 +65,8 @@ async fn a_child_that_ends_during_a_call_is_reported_and_replaced() {
     let client = gateway.connect("echo", Era::Legacy).await;
     for code in [0, 3] {
         let before = pid(&client).await;
-        let other = client.start("tools/call", json!({ "name": "sleep", "arguments": { "ms": 20_000 } })).await;
+        let other =
+            client.start("tools/call", json!({ "name": "sleep", "arguments": { "ms": 20_000 } })).await;
         let start = Instant::now();
         let failure = client.try_tool("exit", json!({ "code": code })).await.expect_err("no answer");
         assert_eq!(name_of(&failure), "server_exited", "{failure:?}");
@@ -93,7 +94,8 @@ async fn an_idle_child_is_stopped_and_comes_back() {
 
 #[tokio::test]
 async fn there_are_never_more_children_than_allowed() {
-    let gateway = setup().server("echo", &[&bin("echo-server"), "--stdio", "--mine"], "max_children = 4").serve().await;
+    let gateway =
+        setup().server("echo", &[&bin("echo-server"), "--stdio", "--mine"], "max_children = 4").serve().await;
     let mut most = 0;
     let mut sessions = Vec::new();
     for number in 0..8 {
@@ -116,7 +118,8 @@ fn mine(gateway: &Gateway) -> usize {
     let is_mine = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = command.split(|byte| *byte == 0);
-        words.next().is_some_and(|program| program.ends_with(b"echo-server")) && words.any(|word| word == b"--mine")
+        words.next().is_some_and(|program| program.ends_with(b"echo-server"))
+            && words.any(|word| word == b"--mine")
     };
     descendants(gateway.pid()).iter().filter(|pid| is_mine(pid)).count()
 }
@@ -192,7 +195,12 @@ async fn nothing_is_left_when_the_daemon_ends_or_is_killed() {
         if how == "SIGKILL" {
             gateway.kill();
         } else {
-            assert_eq!(gateway.terminate(Duration::from_secs(10)).await, Some(0), "a clean end:\n{}", gateway.log());
+            assert_eq!(
+                gateway.terminate(Duration::from_secs(10)).await,
+                Some(0),
+                "a clean end:\n{}",
+                gateway.log()
+            );
         }
         let gone = wait_until(SOON, || !pids.iter().any(|pid| alive(*pid))).await;
         let left: Vec<&u32> = pids.iter().filter(|pid| alive(**pid)).collect();
@@ -247,7 +255,9 @@ async fn a_server_that_can_run_only_once_says_what_to_do() {
         };
         failures.extend(answer.err().map(|failure| Value::from(failure.text())));
     }
-    let said = failures.iter().any(|failure| failure.as_str().is_some_and(|text| text.contains("isolation") && text.contains("shared")));
+    let said = failures.iter().any(|failure| {
+        failure.as_str().is_some_and(|text| text.contains("isolation") && text.contains("shared"))
+    });
     assert!(said, "names isolation = \"shared\": {failures:?}");
 
     std::fs::remove_file(&lock).expect("a lock file");

@@ -62,8 +62,15 @@ async fn a_list_passes_on_what_it_names() {
 
 #[tokio::test]
 async fn what_the_table_says_comes_on_top() {
-    let env = environment("env = { FOO = \"mine\", NEW = \"{env:BAR}/x\", LITERAL = \"{server}\" }\nenv_vars = [\"BAR\"]").await;
-    check(&env, &[("FOO", "mine"), ("BAR", "bar"), ("NEW", "bar/x"), ("LITERAL", "echo")], &["OPENAI_API_KEY"]);
+    let env = environment(
+        "env = { FOO = \"mine\", NEW = \"{env:BAR}/x\", LITERAL = \"{server}\" }\nenv_vars = [\"BAR\"]",
+    )
+    .await;
+    check(
+        &env,
+        &[("FOO", "mine"), ("BAR", "bar"), ("NEW", "bar/x"), ("LITERAL", "echo")],
+        &["OPENAI_API_KEY"],
+    );
     let named = environment("env_vars = [\"OPENAI_API_KEY\"]").await;
     check(&named, &[("OPENAI_API_KEY", CANARY)], &[]);
 }
@@ -72,7 +79,9 @@ async fn what_the_table_says_comes_on_top() {
 async fn without_identity_there_is_no_identity_variable() {
     let env = environment("").await;
     let names: Vec<&String> = env.as_object().map(|env| env.keys().collect()).unwrap_or_default();
-    let identity = names.iter().any(|name| name.starts_with("CALLSIGN_") || name.ends_with("_SESSION_ID") || name.ends_with("_THREAD_ID"));
+    let identity = names.iter().any(|name| {
+        name.starts_with("CALLSIGN_") || name.ends_with("_SESSION_ID") || name.ends_with("_THREAD_ID")
+    });
     assert!(!identity, "{names:?}");
 }
 
@@ -117,7 +126,11 @@ async fn wrap_hands_on_what_the_entry_of_the_host_needs() {
 
 #[tokio::test]
 async fn wrap_takes_from_the_configuration_what_the_command_line_leaves_out() {
-    let setup = setup().env("FOO", "foo").server("named", &[&bin("echo-server"), "--named"], "inherit_env = [\"FOO\"]\nenv = { X = \"1\" }");
+    let setup = setup().env("FOO", "foo").server(
+        "named",
+        &[&bin("echo-server"), "--named"],
+        "inherit_env = [\"FOO\"]\nenv = { X = \"1\" }",
+    );
     let files_of_another_start = tempfile::tempdir().expect("a directory");
     let config = files_of_another_start.path().join("c.toml");
     std::fs::write(&config, setup.config()).expect("written");
@@ -127,8 +140,11 @@ async fn wrap_takes_from_the_configuration_what_the_command_line_leaves_out() {
     let whoami = client.whoami("").await;
     check(&whoami["env"], &[("FOO", "foo"), ("X", "1")], &[]);
     assert!(whoami["args"].to_string().contains("--named"), "{whoami}");
-    let (client, _files) =
-        setup.wrap(Era::Legacy, &["--name", "named", "--config", config], &[&bin("echo-server"), "--command-line"]);
+    let (client, _files) = setup.wrap(
+        Era::Legacy,
+        &["--name", "named", "--config", config],
+        &[&bin("echo-server"), "--command-line"],
+    );
     client.connect().await.expect("connected");
     let whoami = client.whoami("").await;
     check(&whoami["env"], &[("FOO", "foo"), ("X", "1")], &[]);

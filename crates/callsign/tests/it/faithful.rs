@@ -41,7 +41,8 @@ fn report(outcome: Result<(), TestError<Message>>) {
 struct Pipes {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    /// None once [`Self::drain`] reads it.
+    output: Option<BufReader<ChildStdout>>,
     _files: Files,
 }
 
@@ -55,7 +56,7 @@ impl Pipes {
             .spawn()
             .expect("callsign starts");
         let input = child.stdin.take().expect("piped");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let output = Some(BufReader::new(child.stdout.take().expect("piped")));
         let mut pipes = Self { child, input, output, _files: files };
         pipes.send(INITIALIZE);
         pipes.until(|line| line.contains("\"init\""));
@@ -71,10 +72,17 @@ impl Pipes {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("it writes UTF-8");
+        let output = self.output.as_mut().expect("not drained");
+        output.read_line(&mut line).expect("it writes UTF-8");
         assert!(line.ends_with('\n'), "the pipe ended");
         line.pop();
         line
+    }
+
+    /// For a test that does not look at the answers: somebody has to read them.
+    fn drain(&mut self) -> std::thread::JoinHandle<()> {
+        let output = self.output.take().expect("not drained");
+        std::thread::spawn(move || output.lines().for_each(drop))
     }
 
     fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
@@ -147,20 +155,73 @@ fn ten_thousand_messages_arrive_as_they_were_sent() {
     let log = directory.path().join("log");
     let mut pipes = Pipes::open(&[&bin("logging-server"), "--stdio", "--log", log.to_str().expect("UTF-8")]);
     let mut tail = Tail::open(&log);
-    // Answers are not looked at here; somebody has to read them.
-    let output = std::mem::replace(&mut pipes.output, BufReader::new(pipes.child.stdout.take().map_or_else(empty, |it| it)));
-    let reader = std::thread::spawn(move || output.lines().for_each(drop));
-    let number = std::cell::Cell::new(0);
-    let tail = std::cell::RefCell::new(&mut tail);
-    let input = std::cell::RefCell::new(&mut pipes);
+    let reader = pipes.drain();
+    let state = std::cell::RefCell::new((&mut pipes, &mut tail, 0));
     let outcome = runner(10_000).run(&messages::any(), |message| {
-        let mut tail = tail.borrow_mut();
+        let (pipes, tail, number) = &mut *state.borrow_mut();
         while tail.try_next().is_some() {}
-        number.set(number.get() + 1);
-        input.borrow_mut().send(&message.text(number.get()));
-        same(&message, number.get(), tail.next())
+        *number += 1;
+        pipes.send(&message.text(*number));
+        same(&message, *number, tail.next())
     });
     drop(pipes);
     reader.join().expect("the reader ends with the pipe");
     report(outcome);
+}
+
+#[test]
+fn answers_come_back_as_the_server_wrote_them() {
+    let pipes = std::cell::RefCell::new((Pipes::open(&[&bin("echo-server")]), 0));
+    report(runner(2_000).run(&messages::echoed(), |message| {
+        let (pipes, number) = &mut *pipes.borrow_mut();
+        *number += 1;
+        pipes.send(&message.text(*number));
+        let expected = message.answer(*number);
+        let line = pipes.line();
+        if line == expected {
+            Ok(())
+        } else {
+            Err(TestCaseError::fail(format!("expected: {expected}\narrived:  {line}")))
+        }
+    }));
+}
+
+#[test]
+fn notifications_of_a_server_arrive_as_it_wrote_them() {
+    let pipes = std::cell::RefCell::new((Pipes::open(&[&bin("echo-server")]), 0));
+    report(runner(1_000).run(&messages::notification(), |message| {
+        let (pipes, number) = &mut *pipes.borrow_mut();
+        *number += 1;
+        let expected = message.text(*number);
+        let arguments = serde_json::json!({ "json": expected });
+        pipes.send(&format!(
+            r#"{{"jsonrpc":"2.0","id":"raw-{number}","method":"tools/call","params":{{"name":"raw","arguments":{arguments}}}}}"#
+        ));
+        let line = pipes.line();
+        if line != expected {
+            return Err(TestCaseError::fail(format!("expected: {expected}\narrived:  {line}")));
+        }
+        pipes.until(|line| line.contains("\"raw-"));
+        Ok(())
+    }));
+}
+
+#[test]
+fn bodies_over_http_arrive_as_they_were_sent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("log");
+    let server = HttpServer::start("logging-server", &["--log", log.to_str().expect("UTF-8")]);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let gateway = runtime.block_on(setup().url("log", &server.url, "").serve());
+    let client = runtime.block_on(gateway.connect("log", Era::Legacy));
+    let http: &Http = client.raw();
+    let state = std::cell::RefCell::new((Tail::open(&log), 0));
+    report(runner(500).run(&messages::any(), |message| {
+        let (tail, number) = &mut *state.borrow_mut();
+        while tail.try_next().is_some() {}
+        *number += 1;
+        let answer = http.post(message.text(*number), &[("mcp-protocol-version", "2025-11-25")]);
+        runtime.block_on(answer);
+        same(&message, *number, tail.next())
+    }));
 }

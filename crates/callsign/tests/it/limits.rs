@@ -90,7 +90,10 @@ async fn a_command_that_is_not_there_is_named() {
     let standing = Standing::before(&gateway).await;
     let failure = gateway.client("gone", Era::Legacy).connect().await.expect_err("no program");
     assert!(failure.text().contains("gone"), "{failure:?}");
-    assert!(matches!(name_of(&failure).as_str(), "server_start_failed" | "server_unavailable"), "{failure:?}");
+    assert!(
+        matches!(name_of(&failure).as_str(), "server_start_failed" | "server_unavailable"),
+        "{failure:?}"
+    );
     standing.after().await;
 }
 

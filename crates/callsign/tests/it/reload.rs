@@ -78,9 +78,8 @@ async fn a_broken_edit_keeps_the_old_configuration_and_says_so() {
     for edit in broken {
         let before = gateway.log().len();
         gateway.rewrite(&edit);
-        let said = wait_until(SEEN, || {
-            gateway.log().get(before..).is_some_and(|new| new.contains("callsign.toml"))
-        });
+        let said =
+            wait_until(SEEN, || gateway.log().get(before..).is_some_and(|new| new.contains("callsign.toml")));
         assert!(said.await, "it says so: {edit}\n{}", gateway.log());
         assert!(gateway.is_running());
         assert_eq!(client.whoami("X").await["pid"], pid, "the old one holds");

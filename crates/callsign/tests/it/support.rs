@@ -59,9 +59,8 @@ pub(crate) struct Lane {
     /// `stdio → http, Modern`, for messages.
     pub(crate) name: String,
     pub(crate) http_client: bool,
-    pub(crate) http_server: bool,
     /// The server behind, where it is reached by HTTP.
-    pub(crate) server: Option<HttpServer>,
+    _server: Option<HttpServer>,
     _keep: Keep,
 }
 
@@ -106,7 +105,7 @@ impl Lane {
         if let Err(failure) = client.connect().await {
             panic!("{name}: could not connect: {failure:?}\n{}", client.stderr());
         }
-        Self { client, name, http_client, http_server, server, _keep: keep }
+        Self { client, name, http_client, _server: server, _keep: keep }
     }
 
     pub(crate) fn era(&self) -> Era {

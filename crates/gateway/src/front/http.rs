@@ -41,7 +41,7 @@ use body::Body;
 use sessions::Sessions;
 use strict::{Strict, Watch};
 
-pub use guard::Access;
+pub use guard::{Access, Auth as GatewayAuth};
 
 /// The largest message a client may send.
 pub const MAX_INBOUND: usize = 4 * 1024 * 1024;
@@ -94,7 +94,7 @@ impl Front {
     /// Serves until `stop`, then lets what is under way finish.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener, stop: CancellationToken) {
         let connections = TaskTracker::new();
-        self.tasks.spawn(sessions::expire(Arc::downgrade(self)));
+        self.tasks.spawn(sessions::expire(Arc::downgrade(self), stop.clone()));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,

@@ -194,6 +194,8 @@ impl Child {
             stderr: self.stderr.tail(),
         };
         self.link.end(&error);
+        // Its descendants too: a place in the pool is free when nothing runs in it any more.
+        let _in_time = tokio::time::timeout(END_GRACE, control.gone()).await;
         ended
     }
 

@@ -305,6 +305,9 @@ async fn sweep(pool: Weak<Pool>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let Some(pool) = pool.upgrade() else { return };
+        if pool.lock().closed {
+            return;
+        }
         pool.look(Instant::now());
     }
 }

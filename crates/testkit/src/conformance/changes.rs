@@ -3,6 +3,8 @@
 //! The lists never change in fact: the suite wants the notification, and asks elsewhere that two
 //! lists taken one after the other are equal.
 
+use std::time::Duration;
+
 use rmcp::model::{NotificationNoParam, ServerNotification, SubscriptionFilter};
 use rmcp::service::{Peer, RoleServer, SubscriptionContext, SubscriptionSendError};
 use rmcp::{ErrorData, ServiceError};
@@ -34,8 +36,10 @@ impl Changes {
         Self(broadcast::Sender::new(16))
     }
 
-    /// Tells every `subscriptions/listen` stream of this process.
-    pub(super) fn announce(&self, change: Change) {
+    /// Tells every `subscriptions/listen` stream of this process, a moment later: rmcp acknowledges a listen
+    /// before its handler runs, and the suite makes a change as soon as it sees the acknowledgement.
+    pub(super) async fn announce(&self, change: Change) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
         // An error here means that nobody listens.
         drop(self.0.send(change));
     }

@@ -47,7 +47,7 @@ impl Server {
     }
 
     async fn announce(&self, context: &Context, change: Change) -> Result<CallToolResponse, ErrorData> {
-        self.fixtures.changes.announce(change);
+        self.fixtures.changes.announce(change).await;
         // In the modern era a request's own stream must not carry it.
         if !is_modern(context) {
             Changes::announce_to(&context.peer, change)

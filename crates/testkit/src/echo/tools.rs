@@ -187,10 +187,8 @@ fn progress(call: &Call<'_>, arguments: &Arguments<'_>) -> Reply {
                 let params = format!(
                     r#"{{"progressToken":{token},"progress":{step},"total":{steps},"message":"step {step}"}}"#
                 );
-                if !outlet.send(jsonrpc::notification("notifications/progress", &params)) {
-                    session.gone(&running);
-                    return None;
-                }
+                // Nobody reading is no cancel: in the modern era the transport says so by itself.
+                outlet.send(jsonrpc::notification("notifications/progress", &params));
             }
         }
         session.finish(&running);

@@ -9,8 +9,10 @@ use crate::support::setup;
 async fn row_21_loader_and_interpreter_variables_are_refused_by_name() {
     let echo = bin("echo-server");
     let cases = [
-        (r#"env = { LD_PRELOAD = "/opt/x.so", NODE_OPTIONS = "--require /opt/x.js", BASH_ENV = "/opt/x" }"#,
-         vec!["LD_PRELOAD", "NODE_OPTIONS", "BASH_ENV"]),
+        (
+            r#"env = { LD_PRELOAD = "/opt/x.so", NODE_OPTIONS = "--require /opt/x.js", BASH_ENV = "/opt/x" }"#,
+            vec!["LD_PRELOAD", "NODE_OPTIONS", "BASH_ENV"],
+        ),
         (r#"env_vars = ["LD_LIBRARY_PATH", "PYTHONSTARTUP"]"#, vec!["LD_LIBRARY_PATH", "PYTHONSTARTUP"]),
         (r#"inherit_env = ["LD_AUDIT", "PERL5OPT"]"#, vec!["LD_AUDIT", "PERL5OPT"]),
     ];
@@ -33,7 +35,8 @@ async fn row_21_loader_and_interpreter_variables_are_refused_by_name() {
 
 #[tokio::test]
 async fn what_a_host_has_in_its_environment_does_not_reach_a_child_by_accident() {
-    let setup = setup().env("LD_BIND_NOW", "1").env("NODE_OPTIONS", "--no-warnings").env("BASH_ENV", "/nowhere");
+    let setup =
+        setup().env("LD_BIND_NOW", "1").env("NODE_OPTIONS", "--no-warnings").env("BASH_ENV", "/nowhere");
     for inherit in ["safe", "host"] {
         let gateway = setup
             .clone()

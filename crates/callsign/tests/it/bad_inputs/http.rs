@@ -71,8 +71,12 @@ async fn row_15_a_session_belongs_to_its_principal() {
     let stolen = with_session(&mallory, &id).await;
     assert!(matches!(stolen.status, 403 | 404), "{}", stolen.status);
     assert_eq!((stolen.status, stolen.text()), (unknown.status, unknown.text()), "the same answer for both");
-    let (stolen, unknown) = (median(&mallory, &id).await, median(&mallory, "ffffffffffffffffffffffffffffffff").await);
-    assert!(stolen.abs_diff(unknown) < Duration::from_millis(2), "the same time for both: {stolen:?}, {unknown:?}");
+    let (stolen, unknown) =
+        (median(&mallory, &id).await, median(&mallory, "ffffffffffffffffffffffffffffffff").await);
+    assert!(
+        stolen.abs_diff(unknown) < Duration::from_millis(2),
+        "the same time for both: {stolen:?}, {unknown:?}"
+    );
 
     let session = [("mcp-session-id", id.as_str())];
     assert!(matches!(mallory.get(&session).await.status, 403 | 404), "nor her stream");
@@ -129,10 +133,14 @@ async fn row_17_bodies_that_are_too_large_or_packed_are_refused() {
     let pad = "x".repeat(5 * 1024 * 1024);
     let five = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"vendor/echo","params":{{"pad":"{pad}"}}}}"#);
     assert_eq!(session.raw().post(five, &[]).await.status, 413, "5 MiB");
-    let ok = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"vendor/echo","params":{{"pad":"{}"}}}}"#, &pad[..3 << 20]);
+    let ok = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"vendor/echo","params":{{"pad":"{}"}}}}"#,
+        &pad[..3 << 20]
+    );
     assert_eq!(session.raw().post(ok, &[]).await.status, 200, "3 MiB are fine");
     for encoding in ["gzip", "deflate", "br"] {
-        let packed = session.raw().post(vec![0x1f, 0x8b, 8, 0, 0, 0], &[("content-encoding", encoding)]).await;
+        let packed =
+            session.raw().post(vec![0x1f, 0x8b, 8, 0, 0, 0], &[("content-encoding", encoding)]).await;
         assert_eq!(packed.status, 415, "{encoding}");
     }
     let announced = head(&gateway, "Content-Length: 100000000");
@@ -180,7 +188,9 @@ async fn row_18_requests_that_two_readers_could_read_differently_are_refused() {
     let standing = Standing::before(&gateway).await;
     let address = gateway.address();
     let token = &gateway.token;
-    let start = format!("POST /mcp/{GOOD} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n");
+    let start = format!(
+        "POST /mcp/{GOOD} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    );
     let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
     let cases = [
         format!("{start}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{smuggled}"),

@@ -15,9 +15,18 @@ fn refused() -> Vec<(&'static str, String)> {
     let call = r#""params":{"name":"whoami","arguments":{"x":"SMUGGLED"}}"#;
     let one = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call",{call}}}"#);
     vec![
-        ("the method twice", format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call",{call}}}"#)),
-        ("the method twice, the other way round", format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","method":"tools/list",{call}}}"#)),
-        ("the method twice, once escaped", format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","\u006dethod":"tools/call",{call}}}"#)),
+        (
+            "the method twice",
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call",{call}}}"#),
+        ),
+        (
+            "the method twice, the other way round",
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","method":"tools/list",{call}}}"#),
+        ),
+        (
+            "the method twice, once escaped",
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","\u006dethod":"tools/call",{call}}}"#),
+        ),
         ("the id twice", format!(r#"{{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/call",{call}}}"#)),
         ("params twice", format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{}},{call}}}"#)),
         ("a batch of 10,000", format!("[{}]", vec![one.as_str(); 10_000].join(","))),
@@ -37,7 +46,8 @@ fn refused() -> Vec<(&'static str, String)> {
 fn logging() -> (Setup, tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
-    let command = [bin("logging-server"), "--stdio".into(), "--log".into(), log.to_str().expect("UTF-8").into()];
+    let command =
+        [bin("logging-server"), "--stdio".into(), "--log".into(), log.to_str().expect("UTF-8").into()];
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     (setup().server("log", &command, ""), directory, log)
 }

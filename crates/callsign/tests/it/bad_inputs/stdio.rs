@@ -70,7 +70,8 @@ async fn row_3_answers_nobody_asked_for_reach_nobody() {
     for more in ["", "isolation = \"shared\"\nidle = \"1s\""] {
         let gateway = hostile(&["stray-ids"], more).serve().await;
         let standing = Standing::before(&gateway).await;
-        let (one, two) = (gateway.connect("bad", Era::Legacy).await, gateway.connect("bad", Era::Legacy).await);
+        let (one, two) =
+            (gateway.connect("bad", Era::Legacy).await, gateway.connect("bad", Era::Legacy).await);
         for round in 0..20 {
             let (first, second) = (format!("one {round}"), format!("two {round}"));
             let (first_answer, second_answer) = tokio::join!(
@@ -130,7 +131,10 @@ async fn row_6_a_deaf_server_times_out_and_is_killed() {
     let failure = bad.try_tool("echo", json!({ "text": "x" })).await.expect_err("nobody answers");
     let took = start.elapsed();
     assert_eq!(name_of(&failure), "timeout", "{failure:?}");
-    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(3), "at the deadline, not after {took:?}");
+    assert!(
+        took > Duration::from_secs(1) && took < Duration::from_secs(3),
+        "at the deadline, not after {took:?}"
+    );
     standing.during().await;
     let child = *started(&count).last().expect("a child");
     let killed = wait_until(Duration::from_secs(6), || !alive(child)).await;

@@ -38,9 +38,7 @@ async fn row_20_a_change_is_recorded_and_passed_on() {
     let second = names(&bad).await;
     assert!(has(&second, LOOK_ALIKE), "passed on: {second:?}");
     assert_ne!(first[0].1, second[0].1, "the description changed");
-    let recorded = || {
-        gateway.log().lines().any(|line| line.contains("echo") && hashes(line) >= 2)
-    };
+    let recorded = || gateway.log().lines().any(|line| line.contains("echo") && hashes(line) >= 2);
     assert!(wait_until(SOON, recorded).await, "recorded with both hashes:\n{}", gateway.log());
     bad.end().await;
     drop(bad);

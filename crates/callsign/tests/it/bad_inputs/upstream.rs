@@ -29,7 +29,10 @@ async fn row_22_metadata_of_a_401_is_not_followed() {
         client.end().await;
     }
     let hits = hits(&oauth).await;
-    assert!(!hits.is_empty() && hits.iter().all(|hit| hit.ends_with(" /mcp")), "only what was configured: {hits:?}");
+    assert!(
+        !hits.is_empty() && hits.iter().all(|hit| hit.ends_with(" /mcp")),
+        "only what was configured: {hits:?}"
+    );
     standing.after().await;
 }
 
@@ -58,7 +61,10 @@ async fn row_23_addresses_that_are_not_what_they_look_like_are_refused() {
         // Refused when the file is read, or when the server is first asked for: both are well.
         let Ok(gateway) = setup().url("bad", &url, "").try_serve().await else { continue };
         let failure = gateway.client("bad", Era::Legacy).connect().await.expect_err(&url);
-        assert!(!matches!(failure, Failure::Deadline | Failure::Closed), "{url}: refused, not tried: {failure:?}");
+        assert!(
+            !matches!(failure, Failure::Deadline | Failure::Closed),
+            "{url}: refused, not tried: {failure:?}"
+        );
     }
     assert_eq!(hits(&inside).await, Vec::<String>::new(), "nothing reached the inside");
 }
@@ -66,7 +72,9 @@ async fn row_23_addresses_that_are_not_what_they_look_like_are_refused() {
 #[tokio::test]
 async fn row_23_redirects_lead_nowhere() {
     let inside = HttpServer::start("hostile-server", &["--mode", "oauth"]);
-    for target in [inside.url.as_str(), "http://169.254.169.254/", "http://[::ffff:127.0.0.1]/", "file:///etc/passwd"] {
+    for target in
+        [inside.url.as_str(), "http://169.254.169.254/", "http://[::ffff:127.0.0.1]/", "file:///etc/passwd"]
+    {
         let redirect = HttpServer::start("hostile-server", &["--mode", "redirect", "--to", target]);
         let gateway = setup().url("bad", &redirect.url, "").serve().await;
         let standing = Standing::before(&gateway).await;
@@ -84,7 +92,8 @@ async fn row_23_redirects_lead_nowhere() {
 async fn a_private_address_is_fine_where_the_configuration_says_so() {
     let server = HttpServer::start("echo-server", &[]);
     let url = server.url.replace("127.0.0.1", "localhost");
-    let gateway = setup().url("named", &url, "").url("private", &server.url, "allow_private = true").serve().await;
+    let gateway =
+        setup().url("named", &url, "").url("private", &server.url, "allow_private = true").serve().await;
     for name in ["named", "private"] {
         gateway.connect(name, Era::Legacy).await.end().await;
     }

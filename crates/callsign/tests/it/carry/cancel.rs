@@ -53,7 +53,8 @@ async fn a_late_cancel_is_ignored() {
     for lane in Lane::all(&[]).await {
         let (client, name) = (&lane.client, &lane.name);
         for round in 0..5 {
-            let call = client.start("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } })).await;
+            let call =
+                client.start("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } })).await;
             let id = call.id.clone();
             assert!(call.wait(SOON).await.is_ok(), "{name}");
             client.cancel(&id).await;
@@ -83,7 +84,8 @@ async fn leaving_is_no_cancel_in_the_legacy_era() {
 async fn one_session_cannot_cancel_the_call_of_another() {
     for more in ["", "isolation = \"shared\""] {
         let gateway = echo(more).serve().await;
-        let (one, two) = (gateway.connect("echo", Era::Legacy).await, gateway.connect("echo", Era::Legacy).await);
+        let (one, two) =
+            (gateway.connect("echo", Era::Legacy).await, gateway.connect("echo", Era::Legacy).await);
         let call = one.start("tools/call", json!({ "name": "sleep", "arguments": { "ms": 1000 } })).await;
         two.call_tool("echo", json!({ "text": "x" })).await;
         two.cancel(&call.id).await;

@@ -70,7 +70,11 @@ async fn statuses_are_those_of_the_protocol() {
     let http = client.raw();
     let note = r#"{"jsonrpc":"2.0","method":"notifications/vendor"}"#;
     assert_eq!(http.post(note, &[VERSION]).await.status, 202, "a notification");
-    assert_eq!(http.post(LIST, &[("mcp-protocol-version", "1999-01-01")]).await.status, 400, "an invalid version");
+    assert_eq!(
+        http.post(LIST, &[("mcp-protocol-version", "1999-01-01")]).await.status,
+        400,
+        "an invalid version"
+    );
     assert_eq!(http.post(LIST, &[VERSION, ("content-type", "text/plain")]).await.status, 415);
     assert_eq!(http.post(LIST, &[VERSION, ("accept", "text/html")]).await.status, 406);
     assert_eq!(http.exchange_raw(Method::PUT, &[VERSION], LIST).await.status, 405);
@@ -89,12 +93,23 @@ async fn statuses_are_those_of_the_protocol() {
     ];
     for headers in wrong {
         let answer = modern.raw().post(call.to_string(), headers).await;
-        assert_eq!((answer.status, answer.json()["error"]["code"].as_i64()), (400, Some(-32020)), "{headers:?}: {}", answer.text());
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_i64()),
+            (400, Some(-32020)),
+            "{headers:?}: {}",
+            answer.text()
+        );
     }
-    let unknown = json!({ "jsonrpc": "2.0", "id": 1, "method": "vendor/no", "params": { "_meta": modern_meta() } });
+    let unknown =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "vendor/no", "params": { "_meta": modern_meta() } });
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "vendor/no")];
     let answer = modern.raw().post(unknown.to_string(), &headers).await;
-    assert_eq!((answer.status, answer.json()["error"]["code"].as_i64()), (404, Some(-32601)), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].as_i64()),
+        (404, Some(-32601)),
+        "{}",
+        answer.text()
+    );
 }
 
 #[tokio::test]
@@ -115,7 +130,11 @@ async fn what_belongs_to_the_client_stays_here() {
         assert_eq!(header(&headers, "x-static").as_deref(), Some("yes"), "{era:?}");
         assert_eq!(header(&headers, "cookie"), None, "{era:?}");
         if era == Era::Modern {
-            assert_eq!(header(&headers, "mcp-param-region").as_deref(), Some("eu"), "unknown ones are passed on");
+            assert_eq!(
+                header(&headers, "mcp-param-region").as_deref(),
+                Some("eu"),
+                "unknown ones are passed on"
+            );
         }
         client.end().await;
     }
@@ -159,7 +178,8 @@ async fn a_broken_stream_goes_on_where_it_ended() {
     assert_eq!(status, 200, "resumes from {last}");
     let mut answered = false;
     while !answered {
-        let event = tokio::time::timeout(SOON, events.next()).await.expect("in time").expect("the stream goes on");
+        let event =
+            tokio::time::timeout(SOON, events.next()).await.expect("in time").expect("the stream goes on");
         let message: Value = serde_json::from_str(&event.data).unwrap_or_default();
         if message["method"] == "notifications/progress" {
             seen += 1;

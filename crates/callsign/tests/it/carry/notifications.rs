@@ -29,9 +29,11 @@ async fn progress_reaches_the_caller_with_its_own_token() {
 async fn two_sessions_with_the_same_token_get_their_own_progress() {
     for more in ["", "isolation = \"shared\""] {
         let gateway = crate::support::echo(more).serve().await;
-        let (one, two) = (gateway.connect("echo", Era::Legacy).await, gateway.connect("echo", Era::Legacy).await);
+        let (one, two) =
+            (gateway.connect("echo", Era::Legacy).await, gateway.connect("echo", Era::Legacy).await);
         let call = |steps: u64| json!({ "name": "progress", "arguments": { "steps": steps, "ms": 5 }, "_meta": { "progressToken": 1 } });
-        let (first, second) = tokio::join!(one.request("tools/call", call(10)), two.request("tools/call", call(20)));
+        let (first, second) =
+            tokio::join!(one.request("tools/call", call(10)), two.request("tools/call", call(20)));
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
         for (session, steps) in [(&one, 10), (&two, 20)] {
             let all = session.notifications().await;
@@ -71,7 +73,11 @@ async fn subscriptions_of_the_legacy_era() {
         assert_eq!(updated["params"], json!({ "uri": "test://watched" }), "{name}");
         client.request("resources/unsubscribe", json!({ "uri": "test://watched" })).await.expect(name);
         client.call_tool("touch", json!({ "uri": "test://watched" })).await;
-        assert_eq!(client.notifications().await, Vec::<Value>::new(), "{name}: once, for the one that was wanted");
+        assert_eq!(
+            client.notifications().await,
+            Vec::<Value>::new(),
+            "{name}: once, for the one that was wanted"
+        );
     }
 }
 
@@ -79,7 +85,8 @@ async fn subscriptions_of_the_legacy_era() {
 async fn a_subscription_of_one_session_is_not_told_to_another() {
     for more in ["", "isolation = \"shared\""] {
         let gateway = crate::support::echo(more).serve().await;
-        let (one, two) = (gateway.connect("echo", Era::Legacy).await, gateway.connect("echo", Era::Legacy).await);
+        let (one, two) =
+            (gateway.connect("echo", Era::Legacy).await, gateway.connect("echo", Era::Legacy).await);
         for session in [&one, &two] {
             assert_eq!(session.open_stream().await, 200);
         }
@@ -104,7 +111,11 @@ async fn a_changed_list_is_told_once_and_can_be_seen() {
         let last = tools["tools"].as_array().and_then(|tools| tools.last()).cloned().unwrap_or_default();
         assert_eq!(last["name"], "grown-1", "{name}: the child that differs answers");
         assert_eq!(client.tool_text("grown-1", json!({})).await, "grown-1", "{name}");
-        assert_eq!(client.notifications().await, Vec::<Value>::new(), "{name}: one notification per difference");
+        assert_eq!(
+            client.notifications().await,
+            Vec::<Value>::new(),
+            "{name}: one notification per difference"
+        );
     }
 }
 
@@ -114,8 +125,11 @@ async fn subscriptions_of_the_modern_era() {
         let (client, name) = (&lane.client, &lane.name);
         let wanted = json!({ "toolsListChanged": true, "resourceSubscriptions": ["test://watched"] });
         let listen = client.start("subscriptions/listen", json!({ "notifications": wanted })).await;
-        let of_listen = |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == listen.id;
-        let acknowledged = client.notification("notifications/subscriptions/acknowledged", SOON).await.expect(name);
+        let of_listen = |message: &Value| {
+            message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == listen.id
+        };
+        let acknowledged =
+            client.notification("notifications/subscriptions/acknowledged", SOON).await.expect(name);
         assert!(of_listen(&acknowledged), "{name}: {acknowledged}, listening as {}", listen.id);
         assert_eq!(acknowledged["params"]["notifications"], wanted, "{name}");
         client.call_tool("touch", json!({ "uri": "test://watched" })).await;
@@ -131,7 +145,8 @@ async fn subscriptions_of_the_modern_era() {
 
 #[tokio::test]
 async fn a_notification_of_a_vendor_arrives_with_every_field() {
-    let line = r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":{"a":1.50,"b":[null]},"x-vendor":true}"#;
+    let line =
+        r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":{"a":1.50,"b":[null]},"x-vendor":true}"#;
     for lane in Lane::all(&[]).await {
         let name = &lane.name;
         lane.client.call_tool("raw", json!({ "json": line })).await;

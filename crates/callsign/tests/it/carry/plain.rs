@@ -9,7 +9,8 @@ use crate::support::{Lane, SOON};
 async fn calls_and_lists_come_back_as_the_server_said_them() {
     for lane in Lane::all(&[]).await {
         let (client, name) = (&lane.client, &lane.name);
-        for said in ["", "plain", "ü → 𝄞 \u{200b}", "\u{0}\u{1f}\"\\\n\r\u{2028}", &"x".repeat(100_000)] {
+        for said in ["", "plain", "ü → 𝄞 \u{200b}", "\u{0}\u{1f}\"\\\n\r\u{2028}", &"x".repeat(100_000)]
+        {
             assert_eq!(client.tool_text("echo", json!({ "text": said })).await, said, "{name}");
         }
         let tools = client.request("tools/list", json!({})).await.expect(name);
@@ -44,7 +45,10 @@ async fn the_server_itself_answers_the_handshake() {
             Era::Legacy => {
                 let whoami = lane.client.whoami("X").await;
                 let initialize = &whoami["initialize"];
-                assert_eq!(initialize["clientInfo"]["name"], "testkit", "{name}: the client's own words: {initialize}");
+                assert_eq!(
+                    initialize["clientInfo"]["name"], "testkit",
+                    "{name}: the client's own words: {initialize}"
+                );
                 assert_eq!(initialize["protocolVersion"], "2025-11-25", "{name}");
                 assert_eq!(initialize["capabilities"]["roots"]["listChanged"], true, "{name}");
             }
@@ -76,7 +80,8 @@ async fn errors_of_the_server_are_its_own() {
         assert!(unknown.text().contains("vendor/unknown"), "{name}: {unknown:?}");
         let missing = client.try_tool("no-such-tool", json!({})).await.expect_err(name);
         assert_eq!(missing.code(), Some(-32602), "{name}: {missing:?}");
-        let resource = client.request("resources/read", json!({ "uri": "nowhere://" })).await.expect_err(name);
+        let resource =
+            client.request("resources/read", json!({ "uri": "nowhere://" })).await.expect_err(name);
         assert_eq!(resource.code(), Some(-32602), "{name}: {resource:?}");
         assert_eq!(client.tool_text("echo", json!({ "text": "after" })).await, "after", "{name}");
     }
@@ -154,7 +159,14 @@ async fn many_calls_at_once_do_not_mix_their_answers() {
 async fn ids_come_back_as_they_were_sent() {
     for lane in Lane::all(&[]).await {
         let name = &lane.name;
-        for id in [json!(0), json!(-7), json!(9_007_199_254_740_991_i64), json!(""), json!("ü\"\\\u{0}"), json!("1")] {
+        for id in [
+            json!(0),
+            json!(-7),
+            json!(9_007_199_254_740_991_i64),
+            json!(""),
+            json!("ü\"\\\u{0}"),
+            json!("1"),
+        ] {
             let params = json!({ "name": "echo", "arguments": { "text": "id" } });
             let call = lane.client.start_as(id.clone(), "tools/call", params).await;
             let answer = call.wait(SOON).await;

@@ -85,10 +85,12 @@ async fn an_answer_to_a_question_nobody_asked_goes_nowhere() {
 async fn input_required_passes_untouched_and_the_retry_finds_its_way() {
     for lane in Lane::of(Era::Modern, &[]).await {
         let (client, name) = (&lane.client, &lane.name);
-        let arguments = json!({ "method": "elicitation/create", "params": { "message": "?", "x-vendor": 1.0 } });
+        let arguments =
+            json!({ "method": "elicitation/create", "params": { "message": "?", "x-vendor": 1.0 } });
         let asked = client.call_tool("ask", arguments.clone()).await;
         assert_eq!(asked["resultType"], "input_required", "{name}: {asked}");
-        let question = json!({ "method": "elicitation/create", "params": { "message": "?", "x-vendor": 1.0 } });
+        let question =
+            json!({ "method": "elicitation/create", "params": { "message": "?", "x-vendor": 1.0 } });
         assert_eq!(asked["inputRequests"]["q"], question, "{name}");
         let state = asked["requestState"].as_str().expect(name);
         assert!(state.starts_with("state of "), "{name}: as the server wrote it: {state}");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use model::Principal;
+use tokio_util::sync::CancellationToken;
 
 use super::Front;
 use super::stream::Resumable;
@@ -18,6 +19,8 @@ use crate::server::{Backend, Server};
 
 /// A session nobody has used for this long is over; its client is told 404 and starts anew.
 const IDLE: Duration = Duration::from_secs(30 * 60);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(30);
 /// Sessions at once. Beyond, the one unused for longest makes room.
 const MOST: usize = 10_000;
 /// Streams of one session that can be resumed.
@@ -202,9 +205,12 @@ impl Session {
 }
 
 /// Ends sessions nobody uses.
-pub async fn expire(front: Weak<Front>) {
+pub async fn expire(front: Weak<Front>, stop: CancellationToken) {
     loop {
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.cancelled() => return,
+        }
         let Some(front) = front.upgrade() else { return };
         let now = Instant::now();
         front.sessions.end_where(|session| now.duration_since(session.lock().last_used) > IDLE);

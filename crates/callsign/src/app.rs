@@ -1,0 +1,101 @@
+//! The command line, and which command it means.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::commands;
+use crate::exit::{Code, Failure};
+
+/// Every MCP call knows who is calling.
+///
+/// Callsign stands between agents and MCP servers and carries every call: `wrap` in front of one server, started
+/// by the host in its place; `serve` in front of many, over HTTP.
+#[derive(Debug, Parser)]
+#[command(name = "callsign", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options every command takes.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Where keys, tokens and records are kept.
+    #[arg(long, global = true, value_name = "DIR", env = "CALLSIGN_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// What is logged to stderr: error, warn, info, debug, trace, or targets like `gateway=debug`.
+    #[arg(long, global = true, value_name = "LEVEL", env = "CALLSIGN_LOG", default_value = "info")]
+    pub log: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Stand in for one server, on stdio: put this into the host's configuration in the server's place.
+    Wrap(commands::wrap::WrapArgs),
+    /// Serve every server of the configuration over HTTP, at /mcp/NAME.
+    Serve(ServeArgs),
+    /// Start `serve` with an example server and show how to call it.
+    Up(ServeArgs),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(commands::config::ConfigCommand),
+    /// Make, list and revoke the tokens of principals.
+    #[command(subcommand)]
+    Token(commands::token::TokenCommand),
+    /// List the configured servers, or approve the tools one lists now.
+    Servers(commands::servers::ServersArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// The example server that `up` starts: MCP on stdio.
+    #[command(hide = true)]
+    ExampleServer,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The address to listen on; port 0 picks a free one.
+    #[arg(long, value_name = "ADDR", env = "CALLSIGN_LISTEN")]
+    pub listen: Option<SocketAddr>,
+}
+
+pub fn run() -> anyhow::Result<()> {
+    let Cli { global, command } = Cli::parse();
+    match command {
+        Command::Wrap(arguments) => commands::wrap::run(&global, arguments),
+        Command::Serve(arguments) => commands::serve::run(&global, &arguments),
+        Command::Up(arguments) => commands::up::run(&global, &arguments),
+        Command::Config(command) => commands::config::run(&command),
+        Command::Token(command) => commands::token::run(&global, command),
+        Command::Servers(arguments) => commands::servers::run(&global, &arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "callsign", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::ExampleServer => crate::example::serve(),
+    }
+}
+
+/// Sends logs to stderr: on stdout is the protocol, or data.
+pub fn start_logging(global: &Global) -> anyhow::Result<()> {
+    let targets: Targets = global.log.parse().map_err(|_| {
+        let message = format!("`{}` is not a log level", global.log);
+        Failure::new(Code::Usage, message).with_hint("use error, warn, info, debug, trace or target=level")
+    })?;
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let colour = is_terminal && crate::config::Environment::of_process().get("NO_COLOR").is_none();
+    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour).with_target(false);
+    tracing_subscriber::registry().with(format).with(targets).init();
+    Ok(())
+}

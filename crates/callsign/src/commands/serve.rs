@@ -1,0 +1,17 @@
+//! `callsign serve`: the daemon.
+
+use crate::app::{Global, ServeArgs, start_logging};
+use crate::daemon::{self, Plan};
+
+pub fn run(global: &Global, arguments: &ServeArgs) -> anyhow::Result<()> {
+    let spawner = daemon::start_spawner()?;
+    start_logging(global)?;
+    let plan = Plan::load(global, arguments)?;
+    for warning in &plan.config.warnings {
+        tracing::warn!("{warning}");
+    }
+    daemon::run(plan, spawner, |running| {
+        tracing::info!("listening on {}", running.url);
+        Ok(())
+    })
+}

@@ -1,0 +1,237 @@
+//! The daemon: configuration in, servers up, requests served, everything down again.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use gateway::environment::HostEnvironment;
+use gateway::front::http::{Access, Front, GatewayAuth, Servers};
+use gateway::server::Server;
+use gateway::server::pool::Surroundings;
+use model::{ServerName, ServerSpec};
+use supervise::Spawner;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::app::{Global, ServeArgs};
+use crate::commands::token::now;
+use crate::config::{self, Auth, Config, Environment, Purpose, Sources};
+use crate::exit::{Code, Failure};
+use crate::state::{DaemonInfo, StateDir};
+use crate::tokens::Tokens;
+
+/// How often the configuration file is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long processes may take to end.
+const ENDING: Duration = Duration::from_secs(6);
+
+/// What is to run.
+#[derive(Debug)]
+pub struct Plan {
+    pub config: Config,
+    /// Servers beside those of the file.
+    pub always: Vec<ServerSpec>,
+    state: StateDir,
+    named: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    current_dir: PathBuf,
+}
+
+/// What runs.
+#[derive(Debug)]
+pub struct Running {
+    pub url: String,
+    pub token_file: Option<PathBuf>,
+    pub servers: Vec<String>,
+}
+
+impl Plan {
+    pub fn load(global: &Global, arguments: &ServeArgs) -> anyhow::Result<Self> {
+        let current_dir = std::env::current_dir().context("could not find the current directory")?;
+        let environment = Environment::of_process();
+        let mut config = load(arguments.config.as_deref(), &current_dir)?;
+        if let Some(listen) = arguments.listen {
+            config.serve = config.serve.listening_on(listen)?;
+        }
+        let state = StateDir::open(StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)?)?;
+        let (named, listen) = (arguments.config.clone(), arguments.listen);
+        Ok(Self { config, always: Vec::new(), state, named, listen, current_dir })
+    }
+}
+
+fn load(named: Option<&Path>, current_dir: &Path) -> Result<Config, config::ConfigErrors> {
+    let environment = Environment::of_process();
+    config::load(&Sources { named, current_dir, environment, purpose: Purpose::Serve })
+}
+
+/// To be called first of all, while there is one thread and little memory: every supervisor is a copy of this.
+pub fn start_spawner() -> anyhow::Result<Arc<Spawner>> {
+    let spawner = Spawner::start().context("could not start the supervisor of processes")?;
+    raise_descriptor_limit();
+    Ok(Arc::new(spawner))
+}
+
+/// A child costs four descriptors, a client one. Children keep the limit we were given.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _as_it_was = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Runs until a signal. `ready` is called when clients can come.
+pub fn run(
+    plan: Plan,
+    spawner: Arc<Spawner>,
+    ready: impl FnOnce(&Running) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let lock = plan.state.lock_daemon()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let listener = bind(plan.config.serve.listen).await?;
+        let listen = listener.local_addr()?;
+        let url = format!("http://{listen}");
+        let tokens = Arc::new(Tokens::open(&plan.state)?);
+        let token_file = tokens.ensure_local(now())?;
+        let tasks = TaskTracker::new();
+        let host = Arc::new(HostEnvironment(std::env::vars_os().collect()));
+        let house = House { around: Surroundings { spawner, host, tasks: tasks.clone() }, plan };
+        let servers = house.servers(&house.plan.config, None);
+        let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
+        let front = Arc::new(Front::new(servers, house.access(listen, tokens), tasks.clone()));
+        let stop = CancellationToken::new();
+        let signals = stop_on_signals(stop.clone())?;
+        lock.publish(&DaemonInfo {
+            pid: std::process::id(),
+            url: Some(url.clone()),
+            socket: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            token_file: token_file.clone(),
+        })?;
+        let token_file = (house.plan.config.serve.auth == Auth::Token).then_some(token_file);
+        ready(&Running { url, token_file, servers: names })?;
+        let reloading = tasks.spawn(house.reload(Arc::clone(&front), stop.clone()));
+        front.serve(listener, stop).await;
+        front.replace(Servers::new());
+        reloading.abort();
+        signals.abort();
+        tasks.close();
+        if tokio::time::timeout(ENDING, tasks.wait()).await.is_err() {
+            tracing::warn!("some processes did not end in time; their supervisors go on ending them");
+        }
+        anyhow::Ok(())
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|error| {
+        let hint = "use another address with --listen, or port 0 for a free one";
+        Failure::new(Code::Listen, format!("could not listen on {listen}: {error}")).with_hint(hint).into()
+    })
+}
+
+/// The configuration and what it needs to become servers.
+struct House {
+    plan: Plan,
+    around: Surroundings,
+}
+
+impl House {
+    fn specs<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = &'a ServerSpec> {
+        config.servers.iter().chain(&self.plan.always)
+    }
+
+    /// Servers whose specification has not changed stay as they are, with all their sessions.
+    fn servers(&self, config: &Config, before: Option<&Servers>) -> Servers {
+        let same = |spec: &ServerSpec| {
+            let old = before?.get(spec.name.as_str())?;
+            (old.spec == *spec).then(|| Arc::clone(old))
+        };
+        let start = |spec: &ServerSpec| {
+            let file = catalogue_file(self.plan.state.path(), &spec.name);
+            Arc::new(Server::new(spec.clone(), self.around.clone(), Some(file)))
+        };
+        let pair = |spec: &ServerSpec| (spec.name.to_string(), same(spec).unwrap_or_else(|| start(spec)));
+        self.specs(config).map(pair).collect()
+    }
+
+    fn access(&self, listen: SocketAddr, tokens: Arc<Tokens>) -> Access {
+        let auth = match self.plan.config.serve.auth {
+            Auth::None => GatewayAuth::None,
+            Auth::Token => GatewayAuth::Tokens(Arc::new(move |bearer| tokens.authenticate(bearer))),
+        };
+        Access { listen, allowed_origins: self.plan.config.serve.allowed_origins.clone(), auth }
+    }
+
+    /// Reloads the configuration when its file changes. A broken edit changes nothing.
+    async fn reload(self, front: Arc<Front>, stop: CancellationToken) {
+        let Some(path) = self.plan.config.path.clone() else { return };
+        let mut seen = stamp(&path);
+        let mut serve = self.plan.config.serve.clone();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = stop.cancelled() => return,
+            }
+            let stamp = stamp(&path);
+            if stamp == seen {
+                continue;
+            }
+            seen = stamp;
+            let mut config = match load(self.plan.named.as_deref(), &self.plan.current_dir) {
+                Ok(config) => config,
+                Err(errors) => {
+                    tracing::error!("the configuration has mistakes; the one before stays in force:\n{errors}");
+                    continue;
+                }
+            };
+            if let Some(listen) = self.plan.listen {
+                config.serve = config.serve.clone().listening_on(listen).unwrap_or(config.serve);
+            }
+            if config.serve != serve {
+                tracing::warn!("[serve] has changed: that takes effect at the next start");
+                serve = config.serve.clone();
+            }
+            let servers = self.servers(&config, Some(&front.servers()));
+            tracing::info!("the configuration was loaded again: {} servers", servers.len());
+            front.replace(servers);
+        }
+    }
+}
+
+/// Changes when the file does. Its length too: two edits can fall into one tick of the clock.
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Where the fingerprints of a server's tools are kept.
+pub fn catalogue_file(state: &Path, server: &ServerName) -> PathBuf {
+    state.join("catalogue").join(format!("{server}.json"))
+}
+
+/// Cancels `stop` at SIGTERM, SIGINT and SIGHUP.
+pub fn stop_on_signals(stop: CancellationToken) -> std::io::Result<JoinHandle<()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    #[expect(clippy::disallowed_methods, reason = "its handle is returned and ended by the caller")]
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(task)
+}
