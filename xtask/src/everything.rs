@@ -33,21 +33,22 @@ pub(crate) fn run(workspace: &Workspace) -> Result<String> {
         script: workspace.tool("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js"),
         home: TempDir::with_prefix("callsign-everything-")?,
     };
+    let records = workspace.target.join("everything");
     let mut faults = Vec::new();
 
-    let over_stdio = leg("stdio, directly", || survey::take(&mut everything.stdio(None)?))?;
-    let mut against = |name: &str, expected: &Survey, take: &dyn Fn() -> Result<Survey>| match leg(name, take)
-    {
-        Ok(survey) => faults.extend(differences(name, expected, &survey)),
-        Err(error) => faults.push(format!("{error:#}")),
-    };
+    let over_stdio = leg(&records, "stdio, directly", || survey::take(&mut everything.stdio(None)?))?;
+    let mut against =
+        |name: &str, expected: &Survey, take: &dyn Fn() -> Result<Survey>| match leg(&records, name, take) {
+            Ok(survey) => faults.extend(differences(name, expected, &survey)),
+            Err(error) => faults.push(format!("{error:#}")),
+        };
     against("stdio, through wrap", &over_stdio, &|| {
         survey::take(&mut everything.stdio(Some(&callsign))?).with_context(|| said(&everything.log()))
     });
     against("stdio, through serve", &over_stdio, &|| served(&callsign, &everything.as_child()));
 
     let server = everything.http()?;
-    let over_http = leg("HTTP, directly", || survey::take(&mut HttpClient::connect(&server.url)?))?;
+    let over_http = leg(&records, "HTTP, directly", || survey::take(&mut HttpClient::connect(&server.url)?))?;
     against("HTTP, through wrap --url", &over_http, &|| {
         let mut command = everything.command(&callsign)?;
         command.args(["wrap", "--url", &server.url]);
@@ -64,13 +65,20 @@ pub(crate) fn run(workspace: &Workspace) -> Result<String> {
     if !faults.is_empty() {
         bail!("{} answers differ", faults.len());
     }
-    Ok(format!("{} answers over stdio and {} over HTTP are the same", over_stdio.len(), over_http.len()))
+    Ok(format!(
+        "{} records (answers and progress) over stdio and {} over HTTP are the same",
+        over_stdio.len(),
+        over_http.len()
+    ))
 }
 
-fn leg(name: &str, take: impl FnOnce() -> Result<Survey>) -> Result<Survey> {
+/// Takes a survey and keeps it in `records`, to look at what was compared.
+fn leg(records: &Path, name: &str, take: impl FnOnce() -> Result<Survey>) -> Result<Survey> {
     let start = Instant::now();
     let survey = take().with_context(|| name.to_owned())?;
-    println!("{name}: {} answers in {:.1} s", survey.len(), start.elapsed().as_secs_f64());
+    std::fs::create_dir_all(records)?;
+    std::fs::write(records.join(format!("{name}.json")), serde_json::to_string_pretty(&survey)?)?;
+    println!("{name}: {} records in {:.1} s", survey.len(), start.elapsed().as_secs_f64());
     Ok(survey)
 }
 

@@ -68,7 +68,10 @@ pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Result<()> {
             Some(need) => Ran::NotRun(need),
             None => match (part.run)(workspace) {
                 Ok(outcome) => Ran::Outcome(outcome),
-                Err(error) => Ran::Failed(format!("{error:#}")),
+                Err(error) => {
+                    println!("{error:#}");
+                    Ran::Failed(format!("{error:#}"))
+                }
             },
         };
         let row = Row { name: part.name, result, took: start.elapsed() };
@@ -143,6 +146,8 @@ fn line(row: &Row) -> String {
         Ran::Failed(error) => ("FAILED", error.clone()),
         Ran::NotRun(need) => ("NOT RUN", format!("{need} failed")),
     };
+    // The rest stands above, where the part printed it.
+    let detail = detail.lines().next().unwrap_or_default();
     format!("{:<12} {word:<8} {:>7.1} s  {detail}", row.name, row.took.as_secs_f64())
 }
 
@@ -202,6 +207,9 @@ fn deny(workspace: &Workspace) -> Result<Outcome> {
 }
 
 fn advisories(workspace: &Workspace) -> Result<Outcome> {
+    if workspace.which("cargo-deny").is_none() {
+        return Ok(Outcome::Skipped("cargo-deny is not installed".into()));
+    }
     let reach = run_within(workspace.cargo().args(["deny", "fetch", "db"]), Duration::from_mins(1));
     if let Err(error) = reach {
         return Ok(Outcome::SkippedByPermission(format!("the advisory database cannot be had: {error:#}")));

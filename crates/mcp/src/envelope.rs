@@ -284,7 +284,7 @@ fn read_params(bytes: &[u8], raw: &RawValue, head: &mut Head) -> Result<(), Refu
         head.subscription_id = meta.subscription_id.map(span);
         head.declares_capabilities = meta.capabilities.is_some();
         head.version =
-            meta.version.and_then(|raw| decode_string(raw.get().as_bytes())).map(|text| text.into());
+            meta.version.and_then(|raw| decode_string(raw.get().as_bytes())).map(std::convert::Into::into);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::{ServerName, Template};
 /// The default for `max_message`: what one message from a server may weigh.
 pub const DEFAULT_MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// The default for `idle`.
-pub const DEFAULT_IDLE: Duration = Duration::from_secs(600);
+pub const DEFAULT_IDLE: Duration = Duration::from_mins(10);
 /// The default for `max_children`.
 pub const DEFAULT_MAX_CHILDREN: usize = 64;
 

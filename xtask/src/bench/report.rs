@@ -210,18 +210,20 @@ const NOTES: &str = "<!-- Notes: what is below this line is written by hand; the
 pub(super) fn write(workspace: &Workspace, report: &str) -> Result<()> {
     let path = workspace.root.join("docs/bench.md");
     let old = std::fs::read_to_string(&path).unwrap_or_default();
+    std::fs::create_dir_all(workspace.root.join("docs"))?;
+    std::fs::write(&path, page(&old, report, &today()?, &machine()))
+        .with_context(|| format!("could not write {}", path.display()))
+}
+
+fn page(old: &str, report: &str, today: &str, machine: &str) -> String {
     let notes = old.split_once(NOTES).map_or("\n", |(_, notes)| notes);
-    let text = format!(
-        "# Bench\n\nWritten by `cargo xtask bench` on {}. Every answer was checked; figures are medians over rounds \
+    format!(
+        "# Bench\n\nWritten by `cargo xtask bench` on {today}. Every answer was checked; figures are medians over rounds \
          whose cells alternate.\n`X ÷ it` is X's requests/s divided by the row's. CPU, RSS and PSS are summed over the \
          target's own processes, the servers behind it aside;\nRSS and PSS with all sessions open. `start` is the time \
          from the spawn to the first answered `initialize`.\nThe load generator shares the machine with what it \
-         measures: compare ratios.\n\n{}\n\n{report}\n{NOTES}{notes}",
-        today()?,
-        machine()
-    );
-    std::fs::create_dir_all(workspace.root.join("docs"))?;
-    std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))
+         measures: compare ratios.\n\n{machine}\n\n{report}\n{NOTES}{notes}"
+    )
 }
 
 fn machine() -> String {
@@ -258,7 +260,7 @@ fn date(days: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{date, markdown, median};
+    use super::{date, machine, markdown, median, page};
 
     #[test]
     fn the_median_is_the_middle_or_between_the_two_middles() {
@@ -272,6 +274,14 @@ mod tests {
         assert_eq!(date(0), "1970-01-01");
         assert_eq!(date(11_016), "2000-02-29");
         assert_eq!(date(20_772), "2026-11-15");
+    }
+
+    #[test]
+    fn what_is_written_by_hand_outlives_the_next_run() {
+        let first = page("", "one", "2026-11-15", &machine());
+        let second = page(&format!("{first}\nBounded by the kernel.\n"), "two", "2026-11-16", "2 cores");
+        assert!(second.contains("two") && !second.contains("one\n") && second.contains("2026-11-16"));
+        assert!(second.ends_with("-->\n\nBounded by the kernel.\n"), "{second}");
     }
 
     #[test]

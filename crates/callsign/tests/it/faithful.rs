@@ -43,6 +43,8 @@ struct Pipes {
     input: ChildStdin,
     /// None once [`Self::drain`] reads it.
     output: Option<BufReader<ChildStdout>>,
+    /// The process that serves this caller.
+    server: u64,
     _files: Files,
 }
 
@@ -57,12 +59,15 @@ impl Pipes {
             .expect("callsign starts");
         let input = child.stdin.take().expect("piped");
         let output = Some(BufReader::new(child.stdout.take().expect("piped")));
-        let mut pipes = Self { child, input, output, _files: files };
+        let mut pipes = Self { child, input, output, server: 0, _files: files };
         pipes.send(INITIALIZE);
         pipes.until(|line| line.contains("\"init\""));
         pipes.send(INITIALIZED);
         pipes.send(WARM);
-        pipes.until(|line| line.contains("\"warm\""));
+        let warm: Value =
+            serde_json::from_str(&pipes.until(|line| line.contains("\"warm\""))).expect("an answer");
+        let whoami: Value = serde_json::from_str(&testkit::client::text(&warm["result"])).expect("whoami");
+        pipes.server = whoami["pid"].as_u64().expect("a pid");
         pipes
     }
 
@@ -102,27 +107,33 @@ impl Drop for Pipes {
     }
 }
 
-/// Follows the log of a logging server.
-struct Tail(BufReader<File>, String);
+/// Follows what one process wrote to the log of a logging server. Another one may write there too: the lobby
+/// hears a client's notifications as well.
+struct Tail {
+    log: BufReader<File>,
+    /// What was read of a record that is half written.
+    begun: String,
+    pid: u64,
+}
 
 impl Tail {
     /// Starts behind what is there already.
-    fn open(path: &Path) -> Self {
-        let mut tail = Self(BufReader::new(File::open(path).expect("a log")), String::new());
+    fn open(path: &Path, pid: u64) -> Self {
+        let log = BufReader::new(File::open(path).expect("a log"));
+        let mut tail = Self { log, begun: String::new(), pid };
         while tail.try_next().is_some() {}
         tail
     }
 
     fn try_next(&mut self) -> Option<Value> {
         loop {
-            // A record may be half written: what was read of it is kept.
-            self.0.read_line(&mut self.1).expect("the log is UTF-8");
-            if !self.1.ends_with('\n') {
+            self.log.read_line(&mut self.begun).expect("the log is UTF-8");
+            if !self.begun.ends_with('\n') {
                 return None;
             }
-            let line = std::mem::take(&mut self.1);
+            let line = std::mem::take(&mut self.begun);
             let record: Value = serde_json::from_str(&line).expect("a record");
-            if record["event"] != "start" {
+            if record["event"] != "start" && record["pid"] == self.pid {
                 return Some(record);
             }
         }
@@ -154,7 +165,7 @@ fn ten_thousand_messages_arrive_as_they_were_sent() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
     let mut pipes = Pipes::open(&[&bin("logging-server"), "--stdio", "--log", log.to_str().expect("UTF-8")]);
-    let mut tail = Tail::open(&log);
+    let mut tail = Tail::open(&log, pipes.server);
     let reader = pipes.drain();
     let state = std::cell::RefCell::new((&mut pipes, &mut tail, 0));
     let outcome = runner(10_000).run(&messages::any(), |message| {
@@ -215,7 +226,7 @@ fn bodies_over_http_arrive_as_they_were_sent() {
     let gateway = runtime.block_on(setup().url("log", &server.url, "").serve());
     let client = runtime.block_on(gateway.connect("log", Era::Legacy));
     let http: &Http = client.raw();
-    let state = std::cell::RefCell::new((Tail::open(&log), 0));
+    let state = std::cell::RefCell::new((Tail::open(&log, u64::from(server.pid())), 0));
     report(runner(500).run(&messages::any(), |message| {
         let (tail, number) = &mut *state.borrow_mut();
         while tail.try_next().is_some() {}

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// However long a server promises to keep a task, its process is not kept longer for it alone.
-const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_HOLD: Duration = Duration::from_hours(24);
 /// A task whose lifetime is not said.
-const DEFAULT_HOLD: Duration = Duration::from_secs(600);
+const DEFAULT_HOLD: Duration = Duration::from_mins(10);
 
 /// The cursor as it is written, quotes included: it comes back spelled the same or not at all.
 pub fn next_cursor(result: &[u8]) -> Option<Bytes> {

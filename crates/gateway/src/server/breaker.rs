@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Failed starts within [`WINDOW`] after which a server is left alone.
 const MOST_FAILURES: usize = 6;
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 /// A process that ends sooner than this never served.
 pub const FAILED_START: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_millis(100);

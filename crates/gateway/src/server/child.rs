@@ -36,7 +36,7 @@ const LEAVE_GRACE: Duration = Duration::from_secs(1);
 /// How long the supervisor may take after that; it kills after two seconds of its own.
 const END_GRACE: Duration = Duration::from_secs(4);
 /// How long a server has to answer the replayed `initialize`.
-const HANDSHAKE: Duration = Duration::from_secs(60);
+const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a reader that does not read holds everybody else up.
 const SLOW_READER: Duration = Duration::from_secs(30);
 /// How much is gathered into one write.

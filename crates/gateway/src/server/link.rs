@@ -524,14 +524,11 @@ impl State {
     /// Whom a message is for that names nobody: the only client, or the only one with a call under way.
     fn recipient(&self) -> Option<(Arc<Connection>, Option<Arc<Outbox>>)> {
         let everyone = self.everyone();
-        let connection = match everyone.as_slice() {
-            [only] => Arc::clone(only),
-            _ => {
-                let mut calling = self.pending.values().filter(|pending| pending.given_up.is_none());
-                let first = calling.next()?;
-                let same = calling.all(|other| other.connection.id == first.connection.id);
-                same.then(|| Arc::clone(&first.connection))?
-            }
+        let connection = if let [only] = everyone.as_slice() { Arc::clone(only) } else {
+            let mut calling = self.pending.values().filter(|pending| pending.given_up.is_none());
+            let first = calling.next()?;
+            let same = calling.all(|other| other.connection.id == first.connection.id);
+            same.then(|| Arc::clone(&first.connection))?
         };
         // The newest stream: most likely the call that made the server speak.
         let newest = (self.pending_of(&connection))

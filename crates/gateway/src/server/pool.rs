@@ -26,7 +26,7 @@ const LOBBY_IDLE: Duration = Duration::from_secs(30);
 /// How often deadlines and idleness are looked at.
 const SWEEP: Duration = Duration::from_millis(500);
 /// How long a call without a deadline of its own waits for a free place.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Who shares a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -199,7 +199,7 @@ impl Pool {
             program: OsString::from(&self.spec.command),
             args: self.spec.args.iter().map(OsString::from).collect(),
             env: built.variables,
-            cwd: self.spec.cwd.clone().map(PathBuf::from),
+            cwd: self.spec.cwd.clone(),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::server::link::LinkOptions;
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept.
-const KEEP: Duration = Duration::from_secs(60);
+const KEEP: Duration = Duration::from_mins(1);
 /// How much of an error's body is shown.
 const SHOWN: usize = 500;
 /// How much of an error's body is read at all.

@@ -49,8 +49,12 @@ async fn row_1_a_child_is_killed_after_three_such_lines() {
 #[tokio::test]
 async fn row_2_noise_between_messages_is_skipped() {
     let gateway = hostile(&["noise"], "").serve().await;
-    let standing = Standing::before(&gateway).await;
     for era in Era::BOTH {
+        // Over HTTP the modern era has no session that could end: there, only the legacy one is over afterwards.
+        let standing = match era {
+            Era::Legacy => Some(Standing::before(&gateway).await),
+            Era::Modern => None,
+        };
         let bad = gateway.connect("bad", era).await;
         for round in 0..3 {
             let text = format!("round {round}");
@@ -61,8 +65,11 @@ async fn row_2_noise_between_messages_is_skipped() {
         assert_eq!(bad.strays(), Vec::<Value>::new(), "noise is nobody's answer");
         assert_eq!(bad.notifications().await, Vec::<Value>::new());
         bad.end().await;
+        drop(bad);
+        if let Some(standing) = standing {
+            standing.after().await;
+        }
     }
-    standing.after().await;
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ async fn row_22_metadata_of_a_401_is_not_followed() {
         !hits.is_empty() && hits.iter().all(|hit| hit.ends_with(" /mcp")),
         "only what was configured: {hits:?}"
     );
+    // An idle connection to a server that lives is no leak; to one that is gone it would be.
+    drop(oauth);
     standing.after().await;
 }
 
@@ -83,6 +85,7 @@ async fn row_23_redirects_lead_nowhere() {
             let failure = client.connect().await.expect_err(target);
             assert!(!matches!(failure, Failure::Deadline | Failure::Closed), "{target}: {failure:?}");
         }
+        drop(redirect);
         standing.after().await;
     }
     assert_eq!(hits(&inside).await, Vec::<String>::new(), "no redirect was followed");

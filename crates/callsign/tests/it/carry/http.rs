@@ -63,53 +63,68 @@ fn header(headers: &Value, name: &str) -> Option<String> {
     pair[1].as_str().map(str::to_owned)
 }
 
+/// A status and, where there is one, the code of a JSON-RPC error.
+type Status = (u16, Option<i64>);
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+/// The rows that differ, so that one wrong status does not hide the next.
+#[track_caller]
+fn check(rows: Vec<(&str, Status, Status)>) {
+    let wrong: Vec<_> = rows.into_iter().filter(|(_, got, wanted)| got != wanted).collect();
+    assert!(wrong.is_empty(), "(what, got, wanted): {wrong:#?}");
+}
+
 #[tokio::test]
-async fn statuses_are_those_of_the_protocol() {
+async fn statuses_are_those_of_the_legacy_era() {
     let gateway = echo("").serve().await;
     let client = gateway.connect("echo", Era::Legacy).await;
     let http = client.raw();
     let note = r#"{"jsonrpc":"2.0","method":"notifications/vendor"}"#;
-    assert_eq!(http.post(note, &[VERSION]).await.status, 202, "a notification");
-    assert_eq!(
-        http.post(LIST, &[("mcp-protocol-version", "1999-01-01")]).await.status,
-        400,
-        "an invalid version"
-    );
-    assert_eq!(http.post(LIST, &[VERSION, ("content-type", "text/plain")]).await.status, 415);
-    assert_eq!(http.post(LIST, &[VERSION, ("accept", "text/html")]).await.status, 406);
-    assert_eq!(http.exchange_raw(Method::PUT, &[VERSION], LIST).await.status, 405);
-    assert_eq!(Http::new(&gateway.mcp("nobody"), Some(&gateway.token)).post(LIST, &[]).await.status, 404);
+    let nobody = Http::new(&gateway.mcp("nobody"), Some(&gateway.token));
+    let invalid = [("mcp-protocol-version", "1999-01-01")];
+    let text = [VERSION, ("content-type", "text/plain")];
+    check(vec![
+        ("a notification", (http.post(note, &[VERSION]).await.status, None), (202, None)),
+        ("an invalid version", (http.post(LIST, &invalid).await.status, None), (400, None)),
+        ("a body that is text", (http.post(LIST, &text).await.status, None), (415, None)),
+        ("PUT", (http.exchange_raw(Method::PUT, &[VERSION], LIST).await.status, None), (405, None)),
+        ("no such server", (nobody.post(LIST, &[]).await.status, None), (404, None)),
+    ]);
+}
 
-    let modern = gateway.client("echo", Era::Modern);
-    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "echo", "arguments": { "text": "x" }, "_meta": modern_meta() } });
-    let right = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "echo")];
-    let fine = modern.raw().post(call.to_string(), &right).await;
-    assert_eq!(fine.status, 200, "{}", fine.text());
-    let wrong: [&[(&str, &str)]; 4] = [
-        &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list"), ("mcp-name", "echo")],
-        &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "whoami")],
-        &[("mcp-protocol-version", "2026-07-28"), ("mcp-name", "echo")],
-        &[("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/call"), ("mcp-name", "echo")],
+#[tokio::test]
+async fn statuses_are_those_of_the_modern_era() {
+    let gateway = echo("").serve().await;
+    let client = gateway.client("echo", Era::Modern);
+    let of = |method: &str, params: Value| {
+        json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+    };
+    let call =
+        of("tools/call", json!({ "name": "echo", "arguments": { "text": "x" }, "_meta": modern_meta() }));
+    let unknown = of("vendor/no", json!({ "_meta": modern_meta() }));
+    let mut bare = modern_meta();
+    bare.as_object_mut().expect("an object").remove("io.modelcontextprotocol/clientCapabilities");
+    let bare = of("tools/call", json!({ "name": "echo", "arguments": {}, "_meta": bare }));
+    let version = ("mcp-protocol-version", "2026-07-28");
+    let (method, name) = (("mcp-method", "tools/call"), ("mcp-name", "echo"));
+    let mismatch = (400, Some(-32020));
+    let cases: [(&str, &str, Headers<'_>, Status); 9] = [
+        ("all right", &call, &[version, method, name], (200, None)),
+        ("another method", &call, &[version, ("mcp-method", "tools/list"), name], mismatch),
+        ("another name", &call, &[version, method, ("mcp-name", "whoami")], mismatch),
+        ("two names", &call, &[version, method, name, ("mcp-name", "whoami")], mismatch),
+        ("no method", &call, &[version, name], mismatch),
+        ("no name", &call, &[version, method], mismatch),
+        ("another version", &call, &[VERSION, method, name], mismatch),
+        ("a method nobody knows", &unknown, &[version, ("mcp-method", "vendor/no")], (404, Some(-32601))),
+        ("no capabilities", &bare, &[version, method, name], (400, Some(-32602))),
     ];
-    for headers in wrong {
-        let answer = modern.raw().post(call.to_string(), headers).await;
-        assert_eq!(
-            (answer.status, answer.json()["error"]["code"].as_i64()),
-            (400, Some(-32020)),
-            "{headers:?}: {}",
-            answer.text()
-        );
+    let mut rows = Vec::new();
+    for (what, body, headers, wanted) in cases {
+        let answer = client.raw().post(body.to_owned(), headers).await;
+        rows.push((what, (answer.status, answer.json()["error"]["code"].as_i64()), wanted));
     }
-    let unknown =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "vendor/no", "params": { "_meta": modern_meta() } });
-    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "vendor/no")];
-    let answer = modern.raw().post(unknown.to_string(), &headers).await;
-    assert_eq!(
-        (answer.status, answer.json()["error"]["code"].as_i64()),
-        (404, Some(-32601)),
-        "{}",
-        answer.text()
-    );
+    check(rows);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::server::link::Link;
 use crate::server::{Backend, Server};
 
 /// A session nobody has used for this long is over; its client is told 404 and starts anew.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE: Duration = Duration::from_mins(30);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(30);
 /// Sessions at once. Beyond, the one unused for longest makes room.

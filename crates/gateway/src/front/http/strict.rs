@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 /// From the first byte of a head to its last.
 const HEAD: Duration = Duration::from_secs(10);
 /// Between two requests.
-const IDLE: Duration = Duration::from_secs(300);
+const IDLE: Duration = Duration::from_mins(5);
 /// How much of a head is kept to look at; the library refuses longer ones by itself.
 const HEAD_KEPT: usize = 64 * 1024;
 

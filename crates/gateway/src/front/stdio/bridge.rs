@@ -314,12 +314,9 @@ impl Bridge {
         let mut wait = RETRY;
         let mut response = Some(response);
         for _ in 0..RESUMES {
-            let opened = match response.take() {
-                Some(response) => Ok(response),
-                None => {
-                    tokio::time::sleep(wait).await;
-                    self.get(last.as_deref()).await
-                }
+            let opened = if let Some(response) = response.take() { Ok(response) } else {
+                tokio::time::sleep(wait).await;
+                self.get(last.as_deref()).await
             };
             if let Ok(opened) = opened
                 && is_stream(&opened)
