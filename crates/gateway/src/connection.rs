@@ -18,6 +18,8 @@ use crate::server::link::Link;
 
 /// Pages one client may walk through of one list before it counts as endless.
 pub const MAX_PAGES: usize = 100;
+/// Requests noted for one client.
+const MAX_IN_FLIGHT: usize = 4096;
 /// Cursors and server requests kept for a client that never comes back for them.
 const MAX_HANDLES: usize = 1024;
 
@@ -125,6 +127,10 @@ impl Connection {
         if state.in_flight.contains_key(id) {
             return Err(CallError::DuplicateId(String::from_utf8_lossy(id).into_owned()));
         }
+        if state.in_flight.len() >= MAX_IN_FLIGHT {
+            // Left over from streams the client broke off; it has forgotten them too.
+            state.in_flight.retain(|_, flight| flight.sent.is_some());
+        }
         state.in_flight.insert(id.clone(), Flight { sent: None, cancelled: false });
         Ok(())
     }
@@ -162,6 +168,10 @@ impl Connection {
             }
             waiting.await;
         }
+    }
+
+    pub fn is_under_way(&self, id: &Bytes) -> bool {
+        self.lock().in_flight.contains_key(id)
     }
 
     /// Whether a request that has not been sent yet was cancelled meanwhile.

@@ -88,34 +88,32 @@ impl Outbox {
     pub async fn pop(&self) -> Option<Outgoing> {
         loop {
             let waiting = self.filled.notified();
-            {
-                let mut inner = self.lock();
-                if let Some(outgoing) = inner.queue.pop_front() {
-                    let was_full = inner.is_full();
-                    inner.bytes -= outgoing.bytes.len();
-                    if was_full && !inner.is_full() {
-                        self.drained.notify_waiters();
-                    }
-                    return Some(outgoing);
-                }
-                if inner.closed {
-                    return None;
-                }
+            match self.take() {
+                Ok(outgoing) => return Some(outgoing),
+                Err(Empty::Closed) => return None,
+                Err(Empty::Open) => waiting.await,
             }
-            waiting.await;
         }
     }
 
     /// The next message if there is one.
     pub fn try_pop(&self) -> Option<Outgoing> {
+        self.take().ok()
+    }
+
+    fn take(&self) -> Result<Outgoing, Empty> {
         let mut inner = self.lock();
-        let outgoing = inner.queue.pop_front()?;
         let was_full = inner.is_full();
+        let Some(outgoing) = inner.queue.pop_front() else {
+            return Err(if inner.closed { Empty::Closed } else { Empty::Open });
+        };
         inner.bytes -= outgoing.bytes.len();
-        if was_full && !inner.is_full() {
+        let has_room = was_full && !inner.is_full();
+        drop(inner);
+        if has_room {
             self.drained.notify_waiters();
         }
-        Some(outgoing)
+        Ok(outgoing)
     }
 
     pub fn has_room(&self) -> bool {
@@ -166,6 +164,12 @@ impl Outbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why there is nothing to take.
+enum Empty {
+    Open,
+    Closed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

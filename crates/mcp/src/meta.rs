@@ -6,6 +6,8 @@ pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilitie
 /// On every message that belongs to a `subscriptions/listen`: the id of that request.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The first revision of all.
+pub const FIRST: &str = "2024-11-05";
 /// The first revision without `initialize`.
 pub const FIRST_MODERN: &str = "2026-07-28";
 /// What a legacy client that sends no `MCP-Protocol-Version` means.

@@ -12,9 +12,38 @@ const READ_SIZE: usize = 64 * 1024;
 pub enum Line {
     /// Without its line end. Never blank.
     Text(Bytes),
-    /// A line over the cap. Its bytes were dropped as they came.
-    TooLong,
+    /// A line over the cap. Its bytes were dropped as they came, but for both ends.
+    TooLong(Ends),
 }
+
+/// The two ends of a line that was dropped: enough to tell whom to say so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends {
+    pub head: Bytes,
+    pub tail: Bytes,
+}
+
+impl Ends {
+    /// The id of a request, if it stands where writers of JSON-RPC put it: first of all, or last.
+    pub fn id(&self) -> Option<Bytes> {
+        let head = self.head.strip_prefix(b"{").map(|rest| rest.strip_prefix(br#""jsonrpc":"2.0","#).unwrap_or(rest));
+        let first = head.and_then(|rest| rest.strip_prefix(br#""id":"#));
+        let first = first.and_then(|rest| rest.split(|byte| *byte == b',').next());
+        let last = self.tail.strip_suffix(b"}").and_then(|rest| {
+            let at = memchr::memmem::rfind(rest, br#","id":"#)?;
+            Some(&rest[at + br#","id":"#.len()..])
+        });
+        let written = |raw: &&[u8]| {
+            let text = std::str::from_utf8(raw).unwrap_or_default();
+            let plain = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            text.parse::<i64>().is_ok() || plain.is_some_and(|text| !text.contains(['"', '\\', ',']))
+        };
+        first.filter(written).or(last.filter(written)).map(Bytes::copy_from_slice)
+    }
+}
+
+/// How much of each end of a dropped line is kept.
+const KEPT_END: usize = 512;
 
 /// Reads lines of at most `cap` bytes. Holds at most the cap and one read.
 #[derive(Debug)]
@@ -24,12 +53,13 @@ pub struct LineReader<R> {
     /// How much of the buffer was searched for a line end already.
     searched: usize,
     cap: usize,
-    dropping: bool,
+    /// The ends of the line that is being dropped.
+    dropping: Option<(Bytes, BytesMut)>,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub fn new(input: R, cap: usize) -> Self {
-        Self { input, buffer: BytesMut::new(), searched: 0, cap, dropping: false }
+        Self { input, buffer: BytesMut::new(), searched: 0, cap, dropping: None }
     }
 
     /// The next line, or None at the end of input. Cancel-safe: what was read stays in the buffer.
@@ -52,11 +82,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         loop {
             let Some(found) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
                 self.searched = self.buffer.len();
-                if self.buffer.len() > self.cap {
-                    self.dropping = true;
-                }
-                if self.dropping {
-                    self.buffer.clear();
+                if self.dropping.is_some() || self.buffer.len() > self.cap {
+                    let read = self.buffer.split().freeze();
+                    self.drop_more(&read);
                     self.searched = 0;
                 }
                 return None;
@@ -64,8 +92,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             let end = self.searched + found;
             let line = self.buffer.split_to(end + 1).freeze();
             self.searched = 0;
-            if std::mem::take(&mut self.dropping) || end > self.cap {
-                return Some(Line::TooLong);
+            if self.dropping.is_some() || end > self.cap {
+                self.drop_more(&line[..end]);
+                return self.dropped();
             }
             if let Some(text) = trimmed(line.slice(..end)) {
                 return Some(Line::Text(text));
@@ -73,11 +102,25 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
+    fn drop_more(&mut self, bytes: &[u8]) {
+        let head = || (Bytes::copy_from_slice(&bytes[..bytes.len().min(KEPT_END)]), BytesMut::new());
+        let (_, tail) = self.dropping.get_or_insert_with(head);
+        tail.extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_END)..]);
+        let over = tail.len().saturating_sub(KEPT_END);
+        bytes::Buf::advance(tail, over);
+    }
+
+    fn dropped(&mut self) -> Option<Line> {
+        let (head, tail) = self.dropping.take()?;
+        let tail = trimmed(tail.freeze()).unwrap_or_default();
+        Some(Line::TooLong(Ends { head: trimmed(head).unwrap_or_default(), tail }))
+    }
+
     /// A writer that ends without a line end still said something.
     fn last_line(&mut self) -> Option<Line> {
-        if std::mem::take(&mut self.dropping) {
+        if self.dropping.is_some() {
             self.buffer.clear();
-            return Some(Line::TooLong);
+            return self.dropped();
         }
         self.searched = 0;
         trimmed(self.buffer.split().freeze()).map(Line::Text)
@@ -117,8 +160,28 @@ mod tests {
     async fn a_line_over_the_cap_is_one_event_and_the_next_is_intact() {
         let mut input = vec![b'A'; 300_000];
         input.extend_from_slice(b"\nok\n");
-        assert_eq!(lines(&input, 1000).await, [Line::TooLong, text("ok")]);
-        assert_eq!(lines(&vec![b'A'; 300_000], 1000).await, [Line::TooLong]);
-        assert_eq!(lines(b"12345\n1234\n", 4).await, [Line::TooLong, text("1234")]);
+        let long = |line: &Line| matches!(line, Line::TooLong(_));
+        let got = lines(&input, 1000).await;
+        assert!(long(&got[0]) && got[1..] == [text("ok")], "{got:?}");
+        let got = lines(&vec![b'A'; 300_000], 1000).await;
+        assert!(long(&got[0]) && got.len() == 1);
+        let got = lines(b"12345\n1234\n", 4).await;
+        assert!(long(&got[0]) && got[1..] == [text("1234")]);
+    }
+
+    #[tokio::test]
+    async fn the_id_of_a_dropped_request_is_found_at_either_end() {
+        let filler = "x".repeat(300_000);
+        let rows = [
+            (format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{{"t":"{filler}"}}}}"#), Some("7")),
+            (format!(r#"{{"method":"m","params":{{"t":"{filler}"}},"jsonrpc":"2.0","id":"a"}}"#), Some("\"a\"")),
+            (format!(r#"{{"method":"m","params":{{"t":"{filler}","id":9}}}}"#), None),
+            (filler.clone(), None),
+        ];
+        for (line, expected) in rows {
+            let got = lines(format!("{line}\n").as_bytes(), 1000).await;
+            let [Line::TooLong(ends)] = got.as_slice() else { panic!("{got:?}") };
+            assert_eq!(ends.id().as_deref(), expected.map(str::as_bytes));
+        }
     }
 }

@@ -47,6 +47,9 @@ pub use guard::{Access, Auth as GatewayAuth};
 pub const MAX_INBOUND: usize = 4 * 1024 * 1024;
 /// How long a body may take.
 const BODY: Duration = Duration::from_secs(30);
+/// How much of a refused body is read away, and for how long.
+const DRAINED: usize = 128 * 1024 * 1024;
+const DRAINING: Duration = Duration::from_secs(5);
 /// How long requests under way may take once we are asked to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Connections at once.
@@ -174,9 +177,13 @@ impl Front {
         let inbound = Inbound { principal, parts, server };
         match inbound.parts.method {
             Method::POST => {
-                let body = match read(&inbound.parts, incoming).await {
+                let mut incoming = incoming;
+                let body = match read(&inbound.parts, &mut incoming).await {
                     Ok(body) => body,
-                    Err(response) => return closing(response),
+                    Err(response) => {
+                        drain(incoming).await;
+                        return closing(response);
+                    }
                 };
                 watch.next_head();
                 self.post(inbound, body).await
@@ -234,7 +241,7 @@ impl Inbound {
 }
 
 /// Reads a body of JSON within its limits.
-async fn read(parts: &Parts, incoming: Incoming) -> Result<Bytes, Response<Body>> {
+async fn read(parts: &Parts, incoming: &mut Incoming) -> Result<Bytes, Response<Body>> {
     let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let too_large = || failed(&CallError::TooLarge { limit: MAX_INBOUND }, None);
     if declared.is_some_and(|length: u64| length > MAX_INBOUND as u64) {
@@ -256,6 +263,20 @@ async fn read(parts: &Parts, incoming: Incoming) -> Result<Bytes, Response<Body>
         Ok(Err(_)) => Err(plain(StatusCode::BAD_REQUEST, "the body broke off\n")),
         Err(_late) => Err(plain(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")),
     }
+}
+
+/// Reads away what a client still sends: one that is cut off while it writes does not read our answer.
+async fn drain(mut incoming: Incoming) {
+    let read_away = async {
+        let mut left = DRAINED;
+        while let Some(Ok(frame)) = incoming.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _enough = tokio::time::timeout(DRAINING, read_away).await;
 }
 
 /// An error as a response of its own.

@@ -88,11 +88,11 @@ impl Host {
                 Ok(None) | Err(_) => return,
             };
             let parsed = match line {
-                Line::TooLong => Err(CallError::TooLarge { limit: MAX_INBOUND }),
-                Line::Text(text) => Message::parse(text).map_err(CallError::Refused),
+                Line::TooLong(ends) => Err((CallError::TooLarge { limit: MAX_INBOUND }, ends.id())),
+                Line::Text(text) => Message::parse(text).map_err(|refused| (CallError::Refused(refused), None)),
             };
             match (parsed, &bridge) {
-                (Err(error), _) => drop(self.outbox.push(error.to_message(None))),
+                (Err((error, id)), _) => drop(self.outbox.push(error.to_message(id.as_deref()))),
                 (Ok(message), Some(bridge)) => bridge.carry(message).await,
                 (Ok(message), None) => self.carry(message).await,
             }

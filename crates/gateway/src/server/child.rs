@@ -39,6 +39,9 @@ const END_GRACE: Duration = Duration::from_secs(4);
 const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a reader that does not read holds everybody else up.
 const SLOW_READER: Duration = Duration::from_secs(30);
+/// What to do about a server that holds a port or a lock.
+const ONLY_ONE: &str =
+    "; another process of it runs already: if it can run only once, set isolation = \"shared\" for it";
 /// How much is gathered into one write.
 const WRITE_BATCH: usize = 64 * 1024;
 
@@ -120,12 +123,13 @@ impl Child {
         };
         let (sender, receiver) = oneshot::channel();
         self.link.call(connection, &initialize, Reply::Internal(sender))?;
-        let answer = match tokio::time::timeout(HANDSHAKE, receiver).await {
+        let patience = self.options.timeout.unwrap_or(HANDSHAKE).min(HANDSHAKE);
+        let answer = match tokio::time::timeout(patience, receiver).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_gone)) => return Err(self.why_gone()),
             Err(_late) => {
                 self.stop();
-                return Err(CallError::Timeout { server: server(), seconds: HANDSHAKE.as_secs() });
+                return Err(CallError::Timeout { server: server(), seconds: patience.as_secs() });
             }
         };
         if answer.head().error.is_none() {
@@ -158,7 +162,9 @@ impl Child {
     }
 
     /// Serves until the process is gone. Whoever waits for an answer then is told.
-    pub async fn drive(self: Arc<Self>, process: supervise::Child) -> Ended {
+    ///
+    /// `has_company` says whether another process of the server runs.
+    pub async fn drive(self: Arc<Self>, process: supervise::Child, has_company: impl Fn() -> bool) -> Ended {
         let supervise::Child { stdin, stdout, stderr, mut control } = process;
         if let Err(error) = control.started().await {
             let reason = error.to_string();
@@ -188,9 +194,11 @@ impl Child {
         // Dropping the loop above has closed the server's stdin: the protocol's way to say goodbye.
         self.link.outbox.close();
         let status = end(&mut control, &mut reader, &mut stopping).await;
+        let failed_start = ended == Ended::ByItself && !self.link.has_answered();
+        let hint = if failed_start && has_company() { ONLY_ONE } else { "" };
         let error = CallError::Exited {
             server: self.options.server.clone(),
-            how: status.to_string(),
+            how: format!("{status}{hint}"),
             stderr: self.stderr.tail(),
         };
         self.link.end(&error);
@@ -207,7 +215,7 @@ impl Child {
                 Ok(None) | Err(_) => return,
             };
             match line {
-                Line::TooLong => {
+                Line::TooLong(_) => {
                     self.link.lost_an_answer();
                     strikes += 1;
                     if strikes >= STRIKES {

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -173,7 +172,8 @@ impl Pool {
         let pool = Arc::clone(self);
         let driven = Arc::clone(&child);
         self.tasks.spawn(async move {
-            let ended = Arc::clone(&driven).drive(process).await;
+            let has_company = || pool.has_other_than(&driven);
+            let ended = Arc::clone(&driven).drive(process, has_company).await;
             pool.gone(&driven, ended);
         });
         Ok(child)
@@ -201,6 +201,10 @@ impl Pool {
             env: built.variables,
             cwd: self.spec.cwd.clone(),
         }
+    }
+
+    fn has_other_than(&self, child: &Arc<Child>) -> bool {
+        self.lock().children.values().any(|other| !Arc::ptr_eq(other, child) && other.is_alive())
     }
 
     fn gone(&self, child: &Arc<Child>, ended: Ended) {

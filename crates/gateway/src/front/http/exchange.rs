@@ -81,6 +81,7 @@ async fn legacy(
     pipes: &Pipes,
     message: Message,
 ) -> Result<Response<Body>, CallError> {
+    check_version(inbound)?;
     let opens = message.method() == "initialize";
     let session = match inbound.session_id() {
         Some(id) => front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?,
@@ -222,9 +223,25 @@ fn event_stream(body: Body) -> Response<Body> {
     response
 }
 
+/// A revision that never was is refused, as the protocol wants it.
+fn check_version(inbound: &Inbound) -> Result<(), CallError> {
+    let Some(version) = inbound.parts.headers.get(PROTOCOL_VERSION) else { return Ok(()) };
+    let known = version.to_str().is_ok_and(|version| version.len() == 10 && version >= meta::FIRST);
+    if known {
+        Ok(())
+    } else {
+        Err(CallError::BadHeaders("the MCP-Protocol-Version header names no revision of the protocol".to_owned()))
+    }
+}
+
 /// What the headers say must be what the body says.
 pub(super) fn check_mirrors(inbound: &Inbound, message: &Message) -> Result<(), CallError> {
     let header = |name: &str| inbound.parts.headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    for name in ["mcp-protocol-version", "mcp-method", "mcp-name"] {
+        if inbound.parts.headers.get_all(name).iter().nth(1).is_some() {
+            return Err(CallError::BadHeaders(format!("the {name} header stands there more than once")));
+        }
+    }
     let wrong = |name: &str| {
         CallError::BadHeaders(format!("the {name} header is missing or differs from the body"))
     };

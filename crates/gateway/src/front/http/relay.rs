@@ -16,13 +16,13 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use mcp::splice::Edit;
-use mcp::{Message, headers, meta, sse};
+use mcp::{Kind, Message, headers, meta, sse};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, Error};
 use super::exchange::{self, check_mirrors};
 use super::sessions::Session;
-use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, failed};
+use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed};
 use crate::connection::MAX_PAGES;
 use crate::respond::CallError;
 use crate::server::old_sse::{self, is_stream};
@@ -77,6 +77,10 @@ async fn relay(
     if modern {
         check_mirrors(inbound, &message)?;
     }
+    if message.method() == "notifications/cancelled" && !concerns_something(session.as_deref(), &message) {
+        return Ok(accepted());
+    }
+    let under_way = UnderWay::begin(session.as_ref(), &message);
     let name = message.name();
     if message.method() == "tools/call" {
         remote.options.catalogue.check_call(name.as_deref().unwrap_or_default())?;
@@ -114,9 +118,12 @@ async fn relay(
     }
     let upstream = response.headers().get(SESSION_ID).cloned();
     let mut response = if message.method() == "tools/list" && status == StatusCode::OK {
+        if let Some(mut under_way) = under_way {
+            under_way.answered = true;
+        }
         inspected(remote, response, &message).await?
     } else {
-        passed_back(remote, response)
+        passed_back(remote, response, under_way)
     };
     if message.method() == "initialize" && status == StatusCode::OK && session.is_none() {
         let session =
@@ -135,7 +142,7 @@ async fn fall_back(
     response: Response<Incoming>,
     message: Message,
 ) -> Result<Response<Body>, CallError> {
-    let Ok(link) = old_sse::connect(remote).await else { return Ok(passed_back(remote, response)) };
+    let Ok(link) = old_sse::connect(remote).await else { return Ok(passed_back(remote, response, None)) };
     let session = front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?;
     session.set_link(Arc::clone(&link));
     Ok(exchange::over_link(front, inbound, &session, &link, message).await)
@@ -166,9 +173,45 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Remote)
         if response.status() == StatusCode::UNAUTHORIZED || response.status().is_redirection() {
             return Err(remote.refusal(response).await);
         }
-        Ok(passed_back(remote, response))
+        Ok(passed_back(remote, response, None))
     };
     passed.await.unwrap_or_else(|error| failed(&error, None))
+}
+
+/// Whether a cancel is for a request that has no answer yet. In the new era a cancel is a closed stream, and a
+/// notification of one means nothing.
+fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
+    let id = message.head().request_id.as_ref().map(|span| message.slice(span));
+    id.is_some_and(|id| session.is_some_and(|session| session.connection.is_under_way(&id)))
+}
+
+/// A request of a legacy session, until the end of its answer has been passed back.
+#[derive(Debug)]
+struct UnderWay {
+    session: Arc<Session>,
+    id: Bytes,
+    /// A client of the old era that goes away has not cancelled; it may still do so.
+    answered: bool,
+}
+
+impl UnderWay {
+    fn begin(session: Option<&Arc<Session>>, message: &Message) -> Option<Self> {
+        let (session, id) = (Arc::clone(session?), message.id()?);
+        if message.kind() != Kind::Request {
+            return None;
+        }
+        // The server itself judges an id that is used twice.
+        let _judged_there = session.connection.begin(&id);
+        Some(Self { session, id, answered: false })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.answered {
+            self.session.connection.end(&self.id);
+        }
+    }
 }
 
 fn session_of(front: &Arc<Front>, inbound: &Inbound) -> Result<Option<Arc<Session>>, CallError> {
@@ -219,10 +262,11 @@ fn head_back(response: &Response<Incoming>) -> Response<Body> {
     back
 }
 
-fn passed_back(remote: &Remote, response: Response<Incoming>) -> Response<Body> {
+fn passed_back(remote: &Remote, response: Response<Incoming>, under_way: Option<UnderWay>) -> Response<Body> {
     let mut back = head_back(&response);
     let unit = if is_stream(&response) { Unit::Event } else { Unit::Body };
-    let relay = Relay::new(response.into_body(), unit, remote.options.max_message, remote.options.timeout);
+    let mut relay = Relay::new(response.into_body(), unit, remote.options.max_message, remote.options.timeout);
+    relay.under_way = under_way;
     *back.body_mut() = Body::relay(relay);
     back
 }
@@ -279,11 +323,12 @@ pub struct Relay {
     silence: Option<Duration>,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    under_way: Option<UnderWay>,
 }
 
 impl Relay {
     fn new(inner: Incoming, unit: Unit, limit: usize, silence: Option<Duration>) -> Self {
-        Self { inner, unit, limit, seen: 0, silence, deadline: None, timer: None }
+        Self { inner, unit, limit, seen: 0, silence, deadline: None, timer: None, under_way: None }
     }
 
     fn count(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -293,6 +338,13 @@ impl Relay {
         };
         self.seen = end.map_or(self.seen + data.len(), |end| data.len() - end);
         if self.seen > self.limit { Err("the server's message is over the limit".into()) } else { Ok(()) }
+    }
+
+    /// The last of it is here; a cancel from now on is late.
+    fn answered(&mut self) {
+        if let Some(mut under_way) = self.under_way.take() {
+            under_way.answered = true;
+        }
     }
 
     /// The timer is made when it is first waited for and moved only when it fires.
@@ -330,10 +382,16 @@ impl HttpBody for Relay {
                     let data = data.clone();
                     self.count(&data)?;
                 }
+                if self.inner.is_end_stream() {
+                    self.answered();
+                }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
-            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(None) => {
+                self.answered();
+                Poll::Ready(None)
+            }
         }
     }
 
