@@ -10,6 +10,7 @@ use gateway::environment::HostEnvironment;
 use gateway::front::http::{Access, Front, GatewayAuth, Servers};
 use gateway::server::Server;
 use gateway::server::pool::Surroundings;
+use gateway::worker;
 use model::{ServerName, ServerSpec};
 use supervise::Spawner;
 use tokio::net::TcpListener;
@@ -93,21 +94,29 @@ pub fn run(
     ready: impl FnOnce(&Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let lock = plan.state.lock_daemon()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
-        let listener = bind(plan.config.serve.listen).await?;
-        let listen = listener.local_addr()?;
-        let url = format!("http://{listen}");
-        let tokens = Arc::new(Tokens::open(&plan.state)?);
-        let token_file = tokens.ensure_local(now())?;
+    let workers = worker::use_every_core();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = bind(plan.config.serve.listen)?;
+    let listen = listener.local_addr()?;
+    let url = format!("http://{listen}");
+    let tokens = Arc::new(Tokens::open(&plan.state)?);
+    let token_file = tokens.ensure_local(now())?;
+    let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+    let served = runtime.block_on(async {
         let tasks = TaskTracker::new();
         let host = Arc::new(HostEnvironment(std::env::vars_os().collect()));
         let house = House { around: Surroundings { spawner, host, tasks: tasks.clone() }, plan };
         let servers = house.servers(&house.plan.config, None);
         let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
         let front = Arc::new(Front::new(servers, house.access(listen, tokens), tasks.clone()));
-        let stop = CancellationToken::new();
         let signals = stop_on_signals(stop.clone())?;
+        let mut threads = Vec::new();
+        for index in 1..workers {
+            let (front, listener) = (Arc::clone(&front), listener.try_clone()?);
+            let (stop, ended) = (stop.clone(), ended.clone());
+            let serve = move || serve_beside(index, &front, listener, stop, &ended);
+            threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(serve)?);
+        }
         lock.publish(&DaemonInfo {
             pid: std::process::id(),
             url: Some(url.clone()),
@@ -118,22 +127,53 @@ pub fn run(
         let token_file = (house.plan.config.serve.auth == Auth::Token).then_some(token_file);
         ready(&Running { url, token_file, servers: names })?;
         let reloading = tasks.spawn(house.reload(Arc::clone(&front), stop.clone()));
-        front.serve(listener, stop).await;
-        front.replace(Servers::new());
+        front.serve(TcpListener::from_std(listener)?, stop.clone()).await;
+        front.close();
         reloading.abort();
         signals.abort();
         tasks.close();
         if tokio::time::timeout(ENDING, tasks.wait()).await.is_err() {
             tracing::warn!("some processes did not end in time; their supervisors go on ending them");
         }
-        anyhow::Ok(())
+        anyhow::Ok(threads)
     });
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    ended
+    // Also where something failed: a worker that has been started must not be left waiting.
+    stop.cancel();
+    ended.cancel();
+    for thread in served? {
+        let _panicked = thread.join();
+    }
+    Ok(())
 }
 
-async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen).await.map_err(|error| {
+/// One more thread that serves. Its runtime goes on for the children it has started until all has ended.
+fn serve_beside(
+    index: usize,
+    front: &Arc<Front>,
+    listener: std::net::TcpListener,
+    stop: CancellationToken,
+    ended: &CancellationToken,
+) {
+    worker::become_worker(index);
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let served = built.and_then(|runtime| {
+        runtime.block_on(async {
+            front.serve(TcpListener::from_std(listener)?, stop).await;
+            ended.cancelled().await;
+            Ok(())
+        })
+    });
+    if let Err(error) = served {
+        tracing::error!(%error, "a worker could not be started; the others serve");
+    }
+}
+
+fn bind(listen: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
+    let bound = std::net::TcpListener::bind(listen).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
         let hint = "use another address with --listen, or port 0 for a free one";
         Failure::new(Code::Listen, format!("could not listen on {listen}: {error}")).with_hint(hint).into()
     })

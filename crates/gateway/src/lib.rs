@@ -20,3 +20,4 @@ pub mod front;
 pub mod outbox;
 pub mod respond;
 pub mod server;
+pub mod worker;

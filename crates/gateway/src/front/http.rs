@@ -37,6 +37,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::respond::CallError;
 use crate::server::{Backend, Server};
+use crate::worker;
 use body::Body;
 use sessions::Sessions;
 use strict::{Strict, Watch};
@@ -94,10 +95,13 @@ impl Front {
         }
     }
 
-    /// Serves until `stop`, then lets what is under way finish.
+    /// Serves until `stop`, then lets what is under way finish. Workers call it side by side, each with a clone
+    /// of the listener.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener, stop: CancellationToken) {
         let connections = TaskTracker::new();
-        self.tasks.spawn(sessions::expire(Arc::downgrade(self), stop.clone()));
+        if worker::index() == 0 {
+            self.tasks.spawn(sessions::expire(Arc::downgrade(self), stop.clone()));
+        }
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -120,7 +124,12 @@ impl Front {
         if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
             tracing::warn!("{} connections did not finish in time", connections.len());
         }
+    }
+
+    /// Ends every session and every server.
+    pub fn close(&self) {
         self.sessions.end_all();
+        self.replace(Servers::new());
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {

@@ -24,6 +24,7 @@ use tower_service::Service;
 use crate::address::{self, Written};
 use crate::respond::CallError;
 use crate::server::link::LinkOptions;
+use crate::worker;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -34,12 +35,15 @@ const SHOWN: usize = 500;
 /// How much of an error's body is read at all.
 const READ_OF_ERRORS: usize = 64 * 1024;
 
+type HttpClient = Client<HttpsConnector<Guarded>, Full<Bytes>>;
+
 #[derive(Debug)]
 pub struct Remote {
     spec: HttpSpec,
     uri: Uri,
     pub options: Arc<LinkOptions>,
-    client: Client<HttpsConnector<Guarded>, Full<Bytes>>,
+    /// One a worker: a connection is served best by the thread that asks.
+    clients: Vec<HttpClient>,
     pub tasks: TaskTracker,
 }
 
@@ -49,11 +53,14 @@ impl Remote {
         let uri: Uri = spec.url.parse().unwrap_or_default();
         let guarded = Guarded { allow_private: spec.allow_private };
         let connector = HttpsConnector::from((guarded, tls(uri.scheme_str() == Some("https"))));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(KEEP)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Self { spec, uri, options, client, tasks }
+        let client = || {
+            Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(KEEP)
+                .pool_timer(TokioTimer::new())
+                .build(connector.clone())
+        };
+        let clients = (0..worker::count()).map(|_| client()).collect();
+        Self { spec, uri, options, clients, tasks }
     }
 
     pub fn name(&self) -> &str {
@@ -90,7 +97,7 @@ impl Remote {
         *request.method_mut() = method;
         *request.uri_mut() = uri.unwrap_or(&self.uri).clone();
         *request.headers_mut() = headers;
-        let sent = self.client.request(request);
+        let sent = self.clients[worker::index() % self.clients.len()].request(request);
         let answered = match wait {
             Some(wait) => match tokio::time::timeout(wait, sent).await {
                 Ok(answered) => answered,
