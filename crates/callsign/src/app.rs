@@ -52,9 +52,7 @@ enum Command {
     /// List the configured servers, or approve the tools one lists now.
     Servers(commands::servers::ServersArgs),
     /// Print a completion script for a shell.
-    Completions {
-        shell: clap_complete::Shell,
-    },
+    Completions { shell: clap_complete::Shell },
     /// The example server that `up` starts: MCP on stdio.
     #[command(hide = true)]
     ExampleServer,
@@ -95,7 +93,8 @@ pub fn start_logging(global: &Global) -> anyhow::Result<()> {
     })?;
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = is_terminal && crate::config::Environment::of_process().get("NO_COLOR").is_none();
-    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour).with_target(false);
+    let format =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour).with_target(false);
     tracing_subscriber::registry().with(format).with(targets).init();
     Ok(())
 }

@@ -59,7 +59,8 @@ impl Plan {
         if let Some(listen) = arguments.listen {
             config.serve = config.serve.listening_on(listen)?;
         }
-        let state = StateDir::open(StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)?)?;
+        let state =
+            StateDir::open(StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)?)?;
         let (named, listen) = (arguments.config.clone(), arguments.listen);
         Ok(Self { config, always: Vec::new(), state, named, listen, current_dir })
     }
@@ -230,7 +231,9 @@ impl House {
             let mut config = match load(self.plan.named.as_deref(), &self.plan.current_dir) {
                 Ok(config) => config,
                 Err(errors) => {
-                    tracing::error!("the configuration has mistakes; the one before stays in force:\n{errors}");
+                    tracing::error!(
+                        "the configuration has mistakes; the one before stays in force:\n{errors}"
+                    );
                     continue;
                 }
             };

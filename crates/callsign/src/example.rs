@@ -55,8 +55,10 @@ fn text(text: &str) -> Value {
 }
 
 fn whoami(params: &Value) -> String {
-    let shown: serde_json::Map<String, Value> =
-        std::env::vars().filter(|(name, _)| name.starts_with(SHOWN)).map(|(name, value)| (name, json!(value))).collect();
+    let shown: serde_json::Map<String, Value> = std::env::vars()
+        .filter(|(name, _)| name.starts_with(SHOWN))
+        .map(|(name, value)| (name, json!(value)))
+        .collect();
     let seen = json!({ "pid": std::process::id(), "environment": shown, "_meta": params["_meta"] });
     serde_json::to_string_pretty(&seen).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mcp::{Kind, Message, meta};
 use model::Isolation;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Outlet};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::Pipes;
@@ -21,7 +21,15 @@ use crate::server::link::{Link, Reply};
 use crate::server::pool::{CallerKey, ChildKey};
 
 /// Carries a request. Whatever happens, exactly one answer goes to `reply`, unless the caller cancels.
-pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, message: Message, reply: Arc<Outbox>) -> Sent {
+pub async fn request(
+    pipes: &Pipes,
+    connection: &Arc<Connection>,
+    message: Message,
+    reply: Arc<Outbox>,
+) -> Sent {
+    if let Some(sent) = request_at_once(pipes, connection, &message, &reply) {
+        return sent;
+    }
     let id = message.id().unwrap_or_default();
     // If the first request with this id is still under way, nothing of it may be touched.
     if let Err(error) = connection.begin(&id) {
@@ -53,6 +61,30 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.sent {
             self.connection.end(self.id);
+        }
+    }
+}
+
+/// The short way for a call whose child is there and ready, which is almost every one.
+///
+/// A legacy child in the connection's memory has been initialized; one of the new era needs no more.
+pub fn request_at_once(
+    pipes: &Pipes,
+    connection: &Arc<Connection>,
+    message: &Message,
+    reply: &Arc<Outbox>,
+) -> Option<Sent> {
+    if message.method() != "tools/call" || pipes.catalogue.check_call(&message.name()?).is_err() {
+        return None;
+    }
+    let id = message.id()?;
+    let (child, key) = connection.begin_at_once(&id)?;
+    match child.link.call_as(key, connection, message, Reply::Stream(Arc::clone(reply))) {
+        Ok(()) => Some(Sent::To(child, key)),
+        Err(error) => {
+            connection.end(&id);
+            reply.finish(error.to_message(Some(&id)));
+            Some(Sent::Answered)
         }
     }
 }
@@ -101,6 +133,12 @@ async fn carry(
     if !connection.sent(&id, &child.link, key) {
         child.link.cancel(key, None);
     }
+    // Requests that stand alone may speak different revisions, and then do not share a process.
+    let one_for_all =
+        pipes.pool.isolation() == Isolation::Session || !matches!(connection.outlet, Outlet::Stateless);
+    if message.method() == "tools/call" && one_for_all {
+        connection.remember_child(&child);
+    }
     Ok(Sent::To(child, key))
 }
 
@@ -119,7 +157,9 @@ async fn route(
 ) -> Result<Route, CallError> {
     if let Some(cursor) = &message.head().cursor {
         let from = connection.link_of_cursor(&message.bytes()[cursor.clone()]);
-        let child = from.and_then(|link| pipes.pool.children_of(connection).into_iter().find(|child| Arc::ptr_eq(&child.link, &link)));
+        let child = from.and_then(|link| {
+            pipes.pool.children_of(connection).into_iter().find(|child| Arc::ptr_eq(&child.link, &link))
+        });
         if let Some(child) = child.filter(|child| child.is_alive()) {
             return Ok(Route::Child(child));
         }
@@ -147,7 +187,11 @@ async fn route(
 }
 
 /// A server of the old era must be initialized before its first call; one of the new era must not be.
-async fn prepare(child: &Arc<Child>, connection: &Arc<Connection>, message: &Message) -> Result<(), CallError> {
+async fn prepare(
+    child: &Arc<Child>,
+    connection: &Arc<Connection>,
+    message: &Message,
+) -> Result<(), CallError> {
     if child.is_ready() || message.is_modern() || connection.recorded().initialize.is_none() {
         return Ok(());
     }
@@ -156,12 +200,19 @@ async fn prepare(child: &Arc<Child>, connection: &Arc<Connection>, message: &Mes
         None => Ok(()),
         Some(error) => Err(CallError::AnswerInvalid {
             server: child.link.server().to_owned(),
-            reason: format!("it refused initialize: {}", String::from_utf8_lossy(&answer.bytes()[error.clone()])),
+            reason: format!(
+                "it refused initialize: {}",
+                String::from_utf8_lossy(&answer.bytes()[error.clone()])
+            ),
         }),
     }
 }
 
-async fn initialize(pipes: &Pipes, connection: &Arc<Connection>, message: &Message) -> Result<Message, CallError> {
+async fn initialize(
+    pipes: &Pipes,
+    connection: &Arc<Connection>,
+    message: &Message,
+) -> Result<Message, CallError> {
     if connection.record_initialize(message) {
         pipes.pool.connection_closed(connection);
     }
@@ -212,7 +263,8 @@ pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
         }
         "notifications/progress" => {
             let span = head.progress_token.clone();
-            let asked = span.as_ref().and_then(|span| connection.server_request_of_token(&message.slice(span)));
+            let asked =
+                span.as_ref().and_then(|span| connection.server_request_of_token(&message.slice(span)));
             if let (Some(span), Some(asked)) = (span, asked)
                 && let (Some(link), Some(token)) = (asked.link.upgrade(), asked.token)
             {
@@ -230,9 +282,9 @@ pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
 /// Carries a request over one given link.
 pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, message: &Message, reply: &Arc<Outbox>) {
     let id = message.id().unwrap_or_default();
-    let sent = connection
-        .begin(&id)
-        .and_then(|()| link.call(connection, message, Reply::Stream(Arc::clone(reply))).inspect_err(|_| connection.end(&id)));
+    let sent = connection.begin(&id).and_then(|()| {
+        link.call(connection, message, Reply::Stream(Arc::clone(reply))).inspect_err(|_| connection.end(&id))
+    });
     match sent {
         Ok(key) => drop(connection.sent(&id, link, key)),
         Err(error) => drop(reply.finish(error.to_message(Some(&id)))),

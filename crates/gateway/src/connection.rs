@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::outbox::Outbox;
 use crate::respond::CallError;
+use crate::server::child::Child;
 use crate::server::link::Link;
 
 /// Pages one client may walk through of one list before it counts as endless.
@@ -61,6 +62,8 @@ struct State {
     next_server_request: u64,
     /// Which child gave out a cursor, and how many pages led to it.
     cursors: HashMap<Bytes, (Weak<Link>, usize)>,
+    /// The child of the last call, so that the next one need not look for it.
+    child: Option<Arc<Child>>,
     closed: bool,
 }
 
@@ -103,6 +106,7 @@ impl Connection {
     pub fn record_initialize(&self, message: &Message) -> bool {
         let mut state = self.lock();
         let again = state.recorded.initialize.is_some();
+        state.child = None;
         state.recorded = Recorded { initialize: Some(message.clone()), ..Recorded::default() };
         again
     }
@@ -133,6 +137,30 @@ impl Connection {
         }
         state.in_flight.insert(id.clone(), Flight { sent: None, cancelled: false });
         Ok(())
+    }
+
+    /// Notes that the caller's child is this one.
+    pub fn remember_child(&self, child: &Arc<Child>) {
+        self.lock().child = Some(Arc::clone(child));
+    }
+
+    /// Notes a request that can go out at once, to the child of the last one. None if it cannot.
+    pub fn begin_at_once(&self, id: &Bytes) -> Option<(Arc<Child>, u64)> {
+        let mut state = self.lock();
+        let child = state.child.as_ref().filter(|child| child.is_alive() && child.link.outbox.has_room());
+        let Some(child) = child.map(Arc::clone) else {
+            state.child = None;
+            return None;
+        };
+        if state.closed || state.in_flight.contains_key(id) || state.in_flight.len() >= MAX_IN_FLIGHT {
+            return None;
+        }
+        let key = child.link.reserve();
+        if !matches!(self.outlet, Outlet::Stateless) {
+            let sent = Some((Arc::downgrade(&child.link), key));
+            state.in_flight.insert(id.clone(), Flight { sent, cancelled: false });
+        }
+        Some((child, key))
     }
 
     /// Notes where the request went. False if it was cancelled before it could go.
@@ -224,7 +252,12 @@ impl Connection {
     }
 
     /// Notes that `link` gave out `next`, on the page that followed `from`.
-    pub fn record_cursor(&self, link: &Arc<Link>, from: Option<&Bytes>, next: Bytes) -> Result<(), CallError> {
+    pub fn record_cursor(
+        &self,
+        link: &Arc<Link>,
+        from: Option<&Bytes>,
+        next: Bytes,
+    ) -> Result<(), CallError> {
         let mut state = self.lock();
         let pages = 1 + from.and_then(|from| state.cursors.remove(from)).map_or(0, |(_, pages)| pages);
         if pages >= MAX_PAGES {
@@ -249,6 +282,7 @@ impl Connection {
         state.closed = true;
         state.in_flight.clear();
         state.server_requests.clear();
+        state.child = None;
         drop(state);
         match &self.outlet {
             Outlet::Stdio(outbox) | Outlet::Session(outbox) => outbox.close(),

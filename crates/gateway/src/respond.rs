@@ -32,7 +32,9 @@ pub enum CallError {
     Timeout { server: String, seconds: u64 },
     #[error("all {limit} processes of the server `{server}` are busy; try again later or raise max_children")]
     Busy { server: String, limit: usize },
-    #[error("the server `{server}` sent a message of more than {limit} bytes, which was dropped; raise max_message if that is its normal size")]
+    #[error(
+        "the server `{server}` sent a message of more than {limit} bytes, which was dropped; raise max_message if that is its normal size"
+    )]
     AnswerTooLarge { server: String, limit: usize },
     #[error("the server `{server}` sent an answer that cannot be carried: {reason}")]
     AnswerInvalid { server: String, reason: String },

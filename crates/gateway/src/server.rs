@@ -60,7 +60,9 @@ impl Server {
                 let pool = Pool::new(stdio.clone(), options, around);
                 Backend::Pipes(Pipes { pool, catalogue, stateless: Mutex::default() })
             }
-            Transport::Http(http) => Backend::Remote(Arc::new(Remote::new(http.clone(), options, around.tasks))),
+            Transport::Http(http) => {
+                Backend::Remote(Arc::new(Remote::new(http.clone(), options, around.tasks)))
+            }
         };
         Self { spec, backend, counters }
     }

@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::meta;
+use crate::scan::{Bad, Scanner};
 use crate::splice::{Edit, splice};
 
 /// Nesting beyond this is refused: peers parse recursively.
@@ -135,215 +136,199 @@ impl Message {
 pub fn decode_string(raw: &[u8]) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    let inner = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\""))?;
+    if memchr::memchr2(b'\\', b'"', inner).is_none() {
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
     serde_json::from_slice::<Text<'_>>(raw).ok().map(|text| text.0)
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize, Default)]
-struct Params<'a> {
-    #[serde(borrow, default, rename = "_meta", deserialize_with = "present")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    name: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "taskId", deserialize_with = "present")]
-    task_id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    cursor: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    arguments: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "requestId", deserialize_with = "present")]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "progressToken", deserialize_with = "present")]
-    progress_token: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Meta<'a> {
-    #[serde(borrow, default, rename = "progressToken", deserialize_with = "present")]
-    progress_token: Option<&'a RawValue>,
-    #[serde(
-        borrow,
-        default,
-        rename = "io.modelcontextprotocol/protocolVersion",
-        deserialize_with = "present"
-    )]
-    version: Option<&'a RawValue>,
-    #[serde(
-        borrow,
-        default,
-        rename = "io.modelcontextprotocol/clientCapabilities",
-        deserialize_with = "present"
-    )]
-    capabilities: Option<&'a RawValue>,
-    #[serde(
-        borrow,
-        default,
-        rename = "io.modelcontextprotocol/subscriptionId",
-        deserialize_with = "present"
-    )]
-    subscription_id: Option<&'a RawValue>,
-}
-
-/// Tells `null` from absent, which serde's own `Option` does not.
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&'a RawValue>::deserialize(deserializer).map(Some)
+/// Everything that routing may read, before it is known which of it this method means.
+#[derive(Default)]
+struct Fields {
+    jsonrpc: Option<Span>,
+    method: Option<Span>,
+    uri: Option<Span>,
+    task_id: Option<Span>,
+    name: Option<Span>,
+    /// `params.progressToken`, as a progress notification has it.
+    own_token: Option<Span>,
+    version: Option<Span>,
+    head: Head,
 }
 
 fn read_head(bytes: &[u8]) -> Result<Head, Refused> {
-    check_depth(bytes)?;
-    let start = bytes.iter().position(|byte| !byte.is_ascii_whitespace());
-    match start.map(|at| bytes[at]) {
-        Some(b'{') => {}
-        Some(b'[') => {
-            // Told apart only if it is JSON at all, so that the sender learns the first thing that is wrong.
-            return Err(match serde_json::from_slice::<&RawValue>(bytes) {
-                Ok(_) => Refused::Batch,
-                Err(error) => Refused::NotJson(error.to_string()),
-            });
-        }
-        _ => return Err(not_json(bytes)),
+    if let Err(error) = std::str::from_utf8(bytes) {
+        return Err(Refused::NotJson(format!("it is not UTF-8 from byte {} on", error.valid_up_to())));
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Refused::NotJsonRpc(error.to_string()),
-        _ => Refused::NotJson(error.to_string()),
-    })?;
-    if envelope.jsonrpc.map(RawValue::get) != Some(r#""2.0""#) {
+    let mut scanner = Scanner::new(bytes);
+    if scanner.peek() != Some(b'{') {
+        return Err(no_object(&mut scanner));
+    }
+    let (mut fields, mut twice) = (Fields::default(), None);
+    let scanned =
+        scanner.members(|scanner, key| fields.member(scanner, key, &mut twice)).and_then(|()| scanner.end());
+    scanned.map_err(refused)?;
+    if let Some(key) = twice {
+        return Err(Refused::NotJsonRpc(format!("duplicate field `{key}`")));
+    }
+    let text = |span: &Option<Span>| span.clone().map(|span| &bytes[span]);
+    if text(&fields.jsonrpc) != Some(br#""2.0""#) {
         return Err(Refused::NotJsonRpc(r#""jsonrpc" must be "2.0""#.to_owned()));
     }
-    let span = |raw: &RawValue| span_in(bytes, raw);
-    let mut head = Head {
-        id: envelope.id.map(span),
-        params: envelope.params.map(span),
-        result: envelope.result.map(span),
-        error: envelope.error.map(span),
-        ..Head::default()
-    };
-    match envelope.method {
-        Some(raw) => {
-            let method = decode_string(raw.get().as_bytes())
-                .ok_or_else(|| Refused::NotJsonRpc(r#""method" must be a string"#.to_owned()))?;
-            if let Some(id) = envelope.id {
-                check_id(id.get())?;
-            }
-            if head.result.is_some() || head.error.is_some() {
-                return Err(Refused::NotJsonRpc("both a request and a response".to_owned()));
-            }
-            head.method = Some(method.into());
-            if let Some(params) = envelope.params {
-                read_params(bytes, params, &mut head)?;
-            }
-        }
-        None => check_response(&envelope)?,
+    match text(&fields.method) {
+        Some(raw) => fields.into_request(bytes, raw),
+        None => fields.into_response(bytes),
     }
-    Ok(head)
 }
 
-fn read_params(bytes: &[u8], raw: &RawValue, head: &mut Head) -> Result<(), Refused> {
-    if !raw.get().starts_with('{') {
-        return Ok(()); // An array of parameters is valid JSON-RPC; there is nothing in it for us.
-    }
-    let bad = |error: serde_json::Error| Refused::NotJsonRpc(format!("params: {error}"));
-    let params: Params<'_> = serde_json::from_str(raw.get()).map_err(bad)?;
-    let span = |raw: &RawValue| span_in(bytes, raw);
-    let method = head.method.as_deref().unwrap_or_default();
-    let named = match method {
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => params.uri,
-        _ if method.starts_with("tasks/") => params.task_id,
-        _ => params.name,
-    };
-    head.name = named.map(span);
-    head.cursor = params.cursor.map(span);
-    head.arguments = params.arguments.map(span);
-    head.request_id = params.request_id.map(span);
-    if method == "notifications/progress" {
-        head.progress_token = params.progress_token.map(span);
-    }
-    if let Some(raw_meta) = params.meta.filter(|meta| meta.get().starts_with('{')) {
-        let meta: Meta<'_> = serde_json::from_str(raw_meta.get()).map_err(bad)?;
-        head.meta = Some(span(raw_meta));
-        if head.progress_token.is_none() {
-            head.progress_token = meta.progress_token.map(span);
+impl Fields {
+    fn member(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        key: &str,
+        twice: &mut Option<&'static str>,
+    ) -> Result<(), Bad> {
+        let (name, place) = match key {
+            "jsonrpc" => ("jsonrpc", &mut self.jsonrpc),
+            "id" => ("id", &mut self.head.id),
+            "method" => ("method", &mut self.method),
+            "result" => ("result", &mut self.head.result),
+            "error" => ("error", &mut self.head.error),
+            "params" => {
+                let span = scanner.object_or_value(|scanner, key| self.parameter(scanner, key, twice))?;
+                if self.head.params.replace(span).is_some() {
+                    *twice = Some("params");
+                }
+                return Ok(());
+            }
+            _ => return scanner.value().map(drop),
+        };
+        if place.replace(scanner.value()?).is_some() {
+            *twice = Some(name);
         }
-        head.subscription_id = meta.subscription_id.map(span);
-        head.declares_capabilities = meta.capabilities.is_some();
-        head.version =
-            meta.version.and_then(|raw| decode_string(raw.get().as_bytes())).map(std::convert::Into::into);
+        Ok(())
     }
-    Ok(())
+
+    fn parameter(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        key: &str,
+        twice: &mut Option<&'static str>,
+    ) -> Result<(), Bad> {
+        let (name, place) = match key {
+            "name" => ("name", &mut self.name),
+            "uri" => ("uri", &mut self.uri),
+            "taskId" => ("taskId", &mut self.task_id),
+            "cursor" => ("cursor", &mut self.head.cursor),
+            "arguments" => ("arguments", &mut self.head.arguments),
+            "requestId" => ("requestId", &mut self.head.request_id),
+            "progressToken" => ("progressToken", &mut self.own_token),
+            "_meta" => {
+                let span = scanner.object_or_value(|scanner, key| self.meta(scanner, key, twice))?;
+                if self.head.meta.replace(span).is_some() {
+                    *twice = Some("_meta");
+                }
+                return Ok(());
+            }
+            _ => return scanner.value().map(drop),
+        };
+        if place.replace(scanner.value()?).is_some() {
+            *twice = Some(name);
+        }
+        Ok(())
+    }
+
+    fn meta(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        key: &str,
+        twice: &mut Option<&'static str>,
+    ) -> Result<(), Bad> {
+        let (name, place) = match key {
+            "progressToken" => ("progressToken", &mut self.head.progress_token),
+            meta::PROTOCOL_VERSION => (meta::PROTOCOL_VERSION, &mut self.version),
+            meta::SUBSCRIPTION_ID => (meta::SUBSCRIPTION_ID, &mut self.head.subscription_id),
+            meta::CLIENT_CAPABILITIES => {
+                if std::mem::replace(&mut self.head.declares_capabilities, true) {
+                    *twice = Some(meta::CLIENT_CAPABILITIES);
+                }
+                return scanner.value().map(drop);
+            }
+            _ => return scanner.value().map(drop),
+        };
+        if place.replace(scanner.value()?).is_some() {
+            *twice = Some(name);
+        }
+        Ok(())
+    }
+
+    fn into_request(self, bytes: &[u8], raw_method: &[u8]) -> Result<Head, Refused> {
+        let Self { uri, task_id, name, own_token, version, mut head, .. } = self;
+        let method = decode_string(raw_method)
+            .ok_or_else(|| Refused::NotJsonRpc(r#""method" must be a string"#.to_owned()))?;
+        if let Some(id) = &head.id {
+            check_id(&bytes[id.clone()])?;
+        }
+        if head.result.is_some() || head.error.is_some() {
+            return Err(Refused::NotJsonRpc("both a request and a response".to_owned()));
+        }
+        head.name = match &*method {
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => uri,
+            other if other.starts_with("tasks/") => task_id,
+            _ => name,
+        };
+        if method == "notifications/progress" {
+            head.progress_token = own_token;
+        }
+        // Values that are no objects have nothing in them for us.
+        head.meta = head.meta.filter(|span| bytes[span.start] == b'{');
+        head.version = version.and_then(|span| decode_string(&bytes[span])).map(|text| text.into());
+        head.method = Some(method.into());
+        Ok(head)
+    }
+
+    fn into_response(self, bytes: &[u8]) -> Result<Head, Refused> {
+        let Head { id, result, error, .. } = self.head;
+        let wrong = |why: &str| Err(Refused::NotJsonRpc(why.to_owned()));
+        match (&id, &result, &error) {
+            (_, None, None) => return wrong("neither a method, a result nor an error"),
+            (_, Some(_), Some(_)) => return wrong("both a result and an error"),
+            (None, _, _) => return wrong("a response without an id"),
+            // An error that answers something unreadable has the id null.
+            (Some(id), None, Some(_)) if &bytes[id.clone()] == b"null" => {}
+            (Some(id), _, _) => check_id(&bytes[id.clone()])?,
+        }
+        Ok(Head { id, result, error, ..Head::default() })
+    }
 }
 
-fn check_response(envelope: &Envelope<'_>) -> Result<(), Refused> {
-    let wrong = |why: &str| Err(Refused::NotJsonRpc(why.to_owned()));
-    match (envelope.id, envelope.result, envelope.error) {
-        (_, None, None) => wrong("neither a method, a result nor an error"),
-        (_, Some(_), Some(_)) => wrong("both a result and an error"),
-        (None, _, _) => wrong("a response without an id"),
-        // An error that answers something unreadable has the id null.
-        (Some(id), None, Some(_)) if id.get() == "null" => Ok(()),
-        (Some(id), _, _) => check_id(id.get()),
+fn refused(bad: Bad) -> Refused {
+    match bad {
+        Bad::TooDeep => Refused::TooDeep,
+        Bad::Syntax(at) => Refused::NotJson(format!("it is broken at byte {at}")),
+    }
+}
+
+fn no_object(scanner: &mut Scanner<'_>) -> Refused {
+    let is_list = scanner.peek() == Some(b'[');
+    match scanner.value().and_then(|_| scanner.end()) {
+        Err(bad) => refused(bad),
+        Ok(()) if is_list => Refused::Batch,
+        Ok(()) => Refused::NotJsonRpc("not an object".to_owned()),
     }
 }
 
 /// A string or an integer that fits 64 bits: what the protocol allows and every peer can hold.
-fn check_id(raw: &str) -> Result<(), Refused> {
-    let is_string = raw.starts_with('"') && raw.len() <= 1024;
-    let is_integer = raw.parse::<i64>().is_ok() || raw.parse::<u64>().is_ok();
+fn check_id(raw: &[u8]) -> Result<(), Refused> {
+    let is_string = raw.starts_with(b"\"") && raw.len() <= 1024;
+    let number = || std::str::from_utf8(raw).unwrap_or_default();
+    let is_integer = !is_string && (number().parse::<i64>().is_ok() || number().parse::<u64>().is_ok());
     if is_string || is_integer {
         Ok(())
     } else {
         Err(Refused::NotJsonRpc("the id must be a string or an integer".to_owned()))
     }
-}
-
-fn not_json(bytes: &[u8]) -> Refused {
-    match serde_json::from_slice::<&RawValue>(bytes) {
-        Ok(_) => Refused::NotJsonRpc("not an object".to_owned()),
-        Err(error) => Refused::NotJson(error.to_string()),
-    }
-}
-
-/// Counts brackets outside strings. A message with few brackets cannot be deep and is let through at once.
-fn check_depth(bytes: &[u8]) -> Result<(), Refused> {
-    if memchr::memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH).is_none() {
-        return Ok(());
-    }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in bytes {
-        if in_string {
-            in_string = escaped || *byte != b'"';
-            escaped = !escaped && *byte == b'\\';
-            continue;
-        }
-        match byte {
-            b'"' => in_string = true,
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > MAX_DEPTH {
-                    return Err(Refused::TooDeep);
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Where a borrowed raw value lies in the message it was borrowed from.

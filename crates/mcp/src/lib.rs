@@ -17,6 +17,7 @@
 pub mod envelope;
 pub mod headers;
 pub mod meta;
+pub mod scan;
 pub mod splice;
 pub mod sse;
 pub mod stdio;

@@ -26,7 +26,10 @@ pub struct Ends {
 impl Ends {
     /// The id of a request, if it stands where writers of JSON-RPC put it: first of all, or last.
     pub fn id(&self) -> Option<Bytes> {
-        let head = self.head.strip_prefix(b"{").map(|rest| rest.strip_prefix(br#""jsonrpc":"2.0","#).unwrap_or(rest));
+        let head = self
+            .head
+            .strip_prefix(b"{")
+            .map(|rest| rest.strip_prefix(br#""jsonrpc":"2.0","#).unwrap_or(rest));
         let first = head.and_then(|rest| rest.strip_prefix(br#""id":"#));
         let first = first.and_then(|rest| rest.split(|byte| *byte == b',').next());
         let last = self.tail.strip_suffix(b"}").and_then(|rest| {
@@ -174,7 +177,10 @@ mod tests {
         let filler = "x".repeat(300_000);
         let rows = [
             (format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{{"t":"{filler}"}}}}"#), Some("7")),
-            (format!(r#"{{"method":"m","params":{{"t":"{filler}"}},"jsonrpc":"2.0","id":"a"}}"#), Some("\"a\"")),
+            (
+                format!(r#"{{"method":"m","params":{{"t":"{filler}"}},"jsonrpc":"2.0","id":"a"}}"#),
+                Some("\"a\""),
+            ),
             (format!(r#"{{"method":"m","params":{{"t":"{filler}","id":9}}}}"#), None),
             (filler.clone(), None),
         ];

@@ -55,7 +55,9 @@ pub fn run(command: &ConfigCommand) -> anyhow::Result<()> {
             output::line(&format!("warning: {warning}"))?;
         }
         match &config.path {
-            Some(path) => output::line(&format!("{}: {} servers, no mistakes", path.display(), config.servers.len()))?,
+            Some(path) => {
+                output::line(&format!("{}: {} servers, no mistakes", path.display(), config.servers.len()))?
+            }
             None => output::line("no configuration file was found; the defaults hold")?,
         }
     }

@@ -72,7 +72,10 @@ fn principal(name: &str) -> anyhow::Result<Principal> {
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "the edge: everything beneath takes the time as a parameter")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the edge: everything beneath takes the time as a parameter"
+    )]
     let now = SystemTime::now();
     now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

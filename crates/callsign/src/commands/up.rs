@@ -49,7 +49,9 @@ fn how_to_call(running: &Running) -> String {
     };
     let listed: Vec<String> = servers.iter().map(|name| format!("  {url}/mcp/{name}")).collect();
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"whoami","arguments":{{}},{meta}}}}}"#);
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"whoami","arguments":{{}},{meta}}}}}"#
+    );
     format!(
         "callsign is up. Servers:\n{}\n\nCall the example's tool `whoami`:\n\n  curl -s {url}/mcp/example{token} \\\n    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n    -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: whoami' \\\n    -d '{body}'\n\nPoint a host at a server of yours: see the README. Ctrl-C ends it.",
         listed.join("\n")

@@ -22,7 +22,9 @@ use crate::exit::{Code, Failure};
 use crate::state::StateDir;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  callsign wrap -- npx -y @modelcontextprotocol/server-everything\n  callsign wrap --url https://tracker.example/mcp --headers-env TRACKER_HEADERS")]
+#[command(
+    after_help = "Examples:\n  callsign wrap -- npx -y @modelcontextprotocol/server-everything\n  callsign wrap --url https://tracker.example/mcp --headers-env TRACKER_HEADERS"
+)]
 pub struct WrapArgs {
     /// The server's name; `[servers.NAME]` of the configuration supplies what is not said here.
     #[arg(long, value_name = "NAME")]
@@ -52,10 +54,11 @@ pub fn run(global: &Global, arguments: WrapArgs) -> anyhow::Result<()> {
     let environment = Environment::of_process();
     let mut spec = specification(&arguments, &current_dir, environment)?;
     pass_variables(&mut spec, &arguments, environment)?;
-    let fingerprints = match (&arguments.name, StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)) {
-        (Some(_), Ok(directory)) => Some(catalogue_file(&directory, &spec.name)),
-        _ => None, // Without a name of its own, a record would be mixed up with other servers'.
-    };
+    let fingerprints =
+        match (&arguments.name, StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)) {
+            (Some(_), Ok(directory)) => Some(catalogue_file(&directory, &spec.name)),
+            _ => None, // Without a name of its own, a record would be mixed up with other servers'.
+        };
     let host = HostEnvironment(host_environment(&arguments));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -71,14 +74,19 @@ pub fn run(global: &Global, arguments: WrapArgs) -> anyhow::Result<()> {
     })
 }
 
-fn specification(arguments: &WrapArgs, current_dir: &Path, environment: Environment<'_>) -> anyhow::Result<ServerSpec> {
+fn specification(
+    arguments: &WrapArgs,
+    current_dir: &Path,
+    environment: Environment<'_>,
+) -> anyhow::Result<ServerSpec> {
     let target = match (arguments.command.split_first(), &arguments.url) {
         (Some((command, rest)), _) => Some(Target::Command { command: command.clone(), args: rest.to_vec() }),
         (None, Some(url)) => Some(Target::Url(url.clone())),
         (None, None) => None,
     };
     if target.is_none() && arguments.name.is_none() {
-        let hint = "say `callsign wrap -- COMMAND ARGS…`, `--url URL`, or `--name NAME` of a configured server";
+        let hint =
+            "say `callsign wrap -- COMMAND ARGS…`, `--url URL`, or `--name NAME` of a configured server";
         return Err(Failure::new(Code::Usage, "there is no server to wrap").with_hint(hint).into());
     }
     let name = match &arguments.name {
@@ -97,21 +105,29 @@ fn specification(arguments: &WrapArgs, current_dir: &Path, environment: Environm
     }
     config.servers.into_iter().next().ok_or_else(|| {
         let hint = "give its command after `--`, or write [servers.NAME] into the configuration";
-        Failure::new(Code::Configuration, format!("the server `{name}` is not configured")).with_hint(hint).into()
+        Failure::new(Code::Configuration, format!("the server `{name}` is not configured"))
+            .with_hint(hint)
+            .into()
     })
 }
 
 /// The command's own name, as far as it can be one.
 fn default_name(target: &Option<Target>) -> String {
     let stem = match target {
-        Some(Target::Command { command, .. }) => Path::new(command).file_stem().and_then(|stem| stem.to_str()),
+        Some(Target::Command { command, .. }) => {
+            Path::new(command).file_stem().and_then(|stem| stem.to_str())
+        }
         Some(Target::Url(_)) | None => None,
     };
     let usable = stem.filter(|stem| ServerName::new(*stem).is_ok() && *stem != "sessions");
     usable.unwrap_or("server").to_owned()
 }
 
-fn pass_variables(spec: &mut ServerSpec, arguments: &WrapArgs, environment: Environment<'_>) -> anyhow::Result<()> {
+fn pass_variables(
+    spec: &mut ServerSpec,
+    arguments: &WrapArgs,
+    environment: Environment<'_>,
+) -> anyhow::Result<()> {
     let wrong = |message: String| Failure::new(Code::Usage, message);
     match &mut spec.transport {
         Transport::Stdio(stdio) => {
@@ -122,14 +138,20 @@ fn pass_variables(spec: &mut ServerSpec, arguments: &WrapArgs, environment: Envi
         }
         Transport::Http(http) => {
             if !arguments.pass_env.is_empty() {
-                return Err(wrong("--pass-env is for servers that are started, not for --url".to_owned()).into());
+                return Err(
+                    wrong("--pass-env is for servers that are started, not for --url".to_owned()).into()
+                );
             }
             let Some(variable) = &arguments.headers_env else { return Ok(()) };
-            let text = environment.get(variable).ok_or_else(|| wrong(format!("--headers-env: {variable} is not set")))?;
+            let text = environment
+                .get(variable)
+                .ok_or_else(|| wrong(format!("--headers-env: {variable} is not set")))?;
             let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(&text)
                 .map_err(|_| wrong(format!("--headers-env: {variable} is not a JSON object of strings")))?;
             for (name, value) in headers {
-                Carrier::Header.check(&value).map_err(|why| wrong(format!("--headers-env: {name}: {why}")))?;
+                Carrier::Header
+                    .check(&value)
+                    .map_err(|why| wrong(format!("--headers-env: {name}: {why}")))?;
                 config::check_header(&name).map_err(|why| wrong(format!("--headers-env: {name}: {why}")))?;
                 http.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
                 http.headers.push((name, Template::literal(value)));

@@ -146,8 +146,10 @@ impl Front {
                 Ok::<_, Infallible>(response.map(|body| body.watched(watch)))
             }
         });
-        let connection =
-            http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(None).serve_connection(io, service);
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .serve_connection(io, service);
         tokio::pin!(connection);
         let served = tokio::select! {
             served = connection.as_mut() => served,
@@ -251,7 +253,8 @@ impl Inbound {
 
 /// Reads a body of JSON within its limits.
 async fn read(parts: &Parts, incoming: &mut Incoming) -> Result<Bytes, Response<Body>> {
-    let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let declared =
+        parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let too_large = || failed(&CallError::TooLarge { limit: MAX_INBOUND }, None);
     if declared.is_some_and(|length: u64| length > MAX_INBOUND as u64) {
         return Err(too_large());
@@ -303,7 +306,9 @@ fn json(status: StatusCode, bytes: Bytes) -> Response<Body> {
 fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 

@@ -89,7 +89,9 @@ impl Host {
             };
             let parsed = match line {
                 Line::TooLong(ends) => Err((CallError::TooLarge { limit: MAX_INBOUND }, ends.id())),
-                Line::Text(text) => Message::parse(text).map_err(|refused| (CallError::Refused(refused), None)),
+                Line::Text(text) => {
+                    Message::parse(text).map_err(|refused| (CallError::Refused(refused), None))
+                }
             };
             match (parsed, &bridge) {
                 (Err((error, id)), _) => drop(self.outbox.push(error.to_message(id.as_deref()))),
@@ -107,7 +109,11 @@ impl Host {
         match message.kind() {
             Kind::Notification => call::notification(pipes, &self.connection, &message),
             Kind::Response => call::response(&self.connection, &message),
-            Kind::Request => self.request(message).await,
+            Kind::Request => {
+                if call::request_at_once(pipes, &self.connection, &message, &self.outbox).is_none() {
+                    self.request(message).await;
+                }
+            }
         }
     }
 
@@ -120,13 +126,13 @@ impl Host {
                 call::request(pipes, &connection, message, reply).await;
             }
         });
-        let done = std::future::poll_fn(|context| Poll::Ready(carried.as_mut().poll(context).is_ready())).await;
+        let done =
+            std::future::poll_fn(|context| Poll::Ready(carried.as_mut().poll(context).is_ready())).await;
         if !done {
             self.tasks.spawn(carried);
         }
     }
 }
-
 
 fn pipes_of(server: &Server) -> Option<&Pipes> {
     match &server.backend {

@@ -22,7 +22,10 @@ pub enum Verdict {
     /// Start, but not before.
     Wait(Instant),
     /// Too many failures; none before the given time.
-    Refuse { failures: usize, until: Instant },
+    Refuse {
+        failures: usize,
+        until: Instant,
+    },
 }
 
 impl Breaker {
@@ -81,7 +84,10 @@ mod tests {
             }
         }
         assert_eq!(starts, MOST_FAILURES);
-        assert_eq!(breaker.ask(now), Verdict::Wait(breaker.failures[4] + Duration::from_millis(1600)).min_start(now));
+        assert_eq!(
+            breaker.ask(now),
+            Verdict::Wait(breaker.failures[4] + Duration::from_millis(1600)).min_start(now)
+        );
         breaker.served();
         assert_eq!(breaker.ask(now), Verdict::Start);
     }

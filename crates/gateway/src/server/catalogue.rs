@@ -170,9 +170,12 @@ impl Catalogue {
     /// Checks them as they came.
     pub fn check_parameters(&self, headers: &HeaderMap, message: &Message) -> Result<(), CallError> {
         for (header, meant) in self.mirrored(message) {
-            let said = headers.get(&header).map(|value| value.to_str().ok().and_then(mcp::headers::decode_value));
+            let said =
+                headers.get(&header).map(|value| value.to_str().ok().and_then(mcp::headers::decode_value));
             if said.as_ref().map(|said| said.as_deref()) != meant.as_ref().map(|meant| Some(meant.as_str())) {
-                return Err(CallError::BadHeaders(format!("the {header} header differs from the argument it mirrors")));
+                return Err(CallError::BadHeaders(format!(
+                    "the {header} header differs from the argument it mirrors"
+                )));
             }
         }
         Ok(())
@@ -186,7 +189,8 @@ impl Catalogue {
         let tool = message.name().unwrap_or_default();
         let Some(mirrored) = self.lock().mirrored.get(&*tool).cloned() else { return Vec::new() };
         let arguments = message.head().arguments.clone().map(|span| &message.bytes()[span]);
-        let arguments: serde_json::Value = arguments.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+        let arguments: serde_json::Value =
+            arguments.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
         let value = |argument: &str| match &arguments[argument] {
             serde_json::Value::Null => None,
             serde_json::Value::String(text) => Some(text.clone()),
@@ -244,7 +248,9 @@ impl Catalogue {
             Ok(Err(error)) => {
                 tracing::error!(file = %file.display(), %error, "the record of tools cannot be read and is left as it is");
             }
-            Err(error) => tracing::error!(file = %file.display(), %error, "could not read the record of tools"),
+            Err(error) => {
+                tracing::error!(file = %file.display(), %error, "could not read the record of tools")
+            }
         }
     }
 
@@ -252,7 +258,9 @@ impl Catalogue {
         let Some(file) = &self.file else { return };
         match write(file, &state.record) {
             Ok(()) => state.read_at = std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok(),
-            Err(error) => tracing::error!(file = %file.display(), %error, "could not keep the record of tools"),
+            Err(error) => {
+                tracing::error!(file = %file.display(), %error, "could not keep the record of tools")
+            }
         }
     }
 
@@ -322,7 +330,9 @@ fn without(result: &[u8], entries: &[mcp::Span]) -> Bytes {
             None => {
                 // The last entry takes the comma before it, unless that went with the entry before.
                 let before = result[..span.start].iter().rposition(|byte| !byte.is_ascii_whitespace());
-                let taken = edits.last().is_some_and(|edit: &Edit<'_>| Some(edit.span.end) == before.map(|at| at + 1));
+                let taken = edits
+                    .last()
+                    .is_some_and(|edit: &Edit<'_>| Some(edit.span.end) == before.map(|at| at + 1));
                 match before.filter(|at| result[*at] == b',' && !taken) {
                     Some(at) => at..span.end,
                     None => span.clone(),
@@ -382,13 +392,21 @@ mod tests {
     use super::*;
 
     fn list(tools: &[(&str, &str)]) -> String {
-        let tools: Vec<String> = tools.iter().map(|(name, text)| format!(r#"{{"name":"{name}","description":"{text}, ]"}}"#)).collect();
+        let tools: Vec<String> = tools
+            .iter()
+            .map(|(name, text)| format!(r#"{{"name":"{name}","description":"{text}, ]"}}"#))
+            .collect();
         format!(r#"{{"tools":[{}],"x":1}}"#, tools.join(" , "))
     }
 
     fn names(result: &[u8]) -> Vec<String> {
         let value: serde_json::Value = serde_json::from_slice(result).unwrap();
-        value["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        value["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Child {
     pub started: Instant,
     handshake: OnceCell<Result<Message, CallError>>,
     initialized: AtomicBool,
+    /// It was told to stop; nothing new goes to it.
+    leaving: AtomicBool,
     stop: watch::Sender<Stop>,
     stderr: Arc<Stderr>,
     options: Arc<LinkOptions>,
@@ -81,6 +83,7 @@ impl Child {
             started: Instant::now(),
             handshake: OnceCell::new(),
             initialized: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             stop: watch::Sender::new(Stop::No),
             stderr: Arc::default(),
             options,
@@ -88,16 +91,18 @@ impl Child {
     }
 
     pub fn is_alive(&self) -> bool {
-        *self.stop.borrow() == Stop::No && self.link.ended().is_none()
+        !self.leaving.load(Ordering::Acquire) && !self.link.has_ended()
     }
 
     /// Ends the process and everything it started. Returns at once.
     pub fn stop(&self) {
+        self.leaving.store(true, Ordering::Release);
         self.stop.send_modify(|stop| *stop = (*stop).max(Stop::Gently));
     }
 
     /// The same without asking.
     pub fn kill(&self) {
+        self.leaving.store(true, Ordering::Release);
         self.stop.send_modify(|stop| *stop = Stop::Now);
     }
 
@@ -119,7 +124,10 @@ impl Child {
         let Recorded { initialize, .. } = connection.recorded();
         let server = || self.options.server.clone();
         let Some(initialize) = initialize else {
-            return Err(CallError::AnswerInvalid { server: server(), reason: "never initialized".to_owned() });
+            return Err(CallError::AnswerInvalid {
+                server: server(),
+                reason: "never initialized".to_owned(),
+            });
         };
         let (sender, receiver) = oneshot::channel();
         self.link.call(connection, &initialize, Reply::Internal(sender))?;

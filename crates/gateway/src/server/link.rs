@@ -8,22 +8,25 @@
 //! One mutex over the tables, never held across an await. Queues are [`Outbox`]es with locks of their own,
 //! taken after this one and never the other way round.
 
+mod receive;
+mod state;
+
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mcp::Message;
 use mcp::splice::{Edit, on_one_line, splice};
-use mcp::{Kind, Message};
 use tokio::sync::oneshot;
 
-use crate::connection::{Connection, ConnectionId, Outlet, ServerRequest};
-use crate::outbox::{Outbox, Taken};
+use crate::connection::Connection;
+use crate::outbox::Outbox;
 use crate::respond::CallError;
-use crate::server::answer;
 use crate::server::catalogue::Catalogue;
+use state::{GivenUp, Pending, State};
 
 /// How long a server has to act on a cancel before its process is ended, if nobody else uses it.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -57,6 +60,8 @@ pub struct Link {
     role: Role,
     /// Towards the server; every message ends with a line break.
     pub outbox: Outbox,
+    next_id: AtomicU64,
+    gone: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -66,41 +71,6 @@ pub enum Role {
     /// Its lists stand in for it once it has stopped.
     Lobby,
     Serving,
-}
-
-#[derive(Debug)]
-struct State {
-    next_id: u64,
-    pending: HashMap<u64, Pending>,
-    attached: Vec<Weak<Connection>>,
-    subscriptions: HashSet<(Bytes, ConnectionId)>,
-    /// A task may be asked for until then.
-    held_until: Option<Instant>,
-    last_used: Instant,
-    answered: bool,
-    ended: Option<CallError>,
-}
-
-#[derive(Debug)]
-struct Pending {
-    connection: Arc<Connection>,
-    reply: Reply,
-    id: Bytes,
-    token: Option<Bytes>,
-    method: Box<str>,
-    /// The uri of a subscription, the cursor of a list.
-    about: Option<Bytes>,
-    /// What its answer will stand for, if it may stand in.
-    question: Option<Bytes>,
-    deadline: Option<Instant>,
-    /// The caller has been told; what the server still says goes nowhere.
-    given_up: Option<(Instant, GivenUp)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GivenUp {
-    Deadline,
-    Caller,
 }
 
 /// Who waits for the answer.
@@ -122,8 +92,7 @@ pub enum Sweep {
 impl Link {
     pub fn new(options: Arc<LinkOptions>, role: Role) -> Self {
         let state = State {
-            next_id: 1,
-            pending: HashMap::new(),
+            pending: HashMap::default(),
             attached: Vec::new(),
             subscriptions: HashSet::new(),
             held_until: None,
@@ -131,47 +100,79 @@ impl Link {
             answered: false,
             ended: None,
         };
-        Self { options, role, outbox: Outbox::new(), state: Mutex::new(state) }
+        Self {
+            options,
+            role,
+            outbox: Outbox::new(),
+            next_id: AtomicU64::new(1),
+            gone: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
     }
 
     pub fn server(&self) -> &str {
         &self.options.server
     }
 
+    /// An id on the server's side, for a request to come.
+    pub fn reserve(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Sends a request. Returns its id on the server's side.
-    pub fn call(&self, connection: &Arc<Connection>, message: &Message, reply: Reply) -> Result<u64, CallError> {
-        let now = Instant::now();
+    pub fn call(
+        &self,
+        connection: &Arc<Connection>,
+        message: &Message,
+        reply: Reply,
+    ) -> Result<u64, CallError> {
+        let key = self.reserve();
+        self.call_as(key, connection, message, reply)?;
+        Ok(key)
+    }
+
+    /// Sends a request under an id that was reserved for it.
+    pub fn call_as(
+        &self,
+        key: u64,
+        connection: &Arc<Connection>,
+        message: &Message,
+        reply: Reply,
+    ) -> Result<(), CallError> {
         let head = message.head();
-        let mut state = self.lock();
-        if let Some(ended) = &state.ended {
-            return Err(ended.clone());
-        }
-        let key = state.next_id;
-        state.next_id += 1;
-        state.last_used = now;
-        state.attach(connection);
         let about = head.name.as_ref().or(head.cursor.as_ref()).map(|span| message.slice(span));
         let pending = Pending {
             connection: Arc::clone(connection),
             reply,
             id: message.id().unwrap_or_default(),
             token: head.progress_token.as_ref().map(|span| message.slice(span)),
-            method: message.method().into(),
+            method: match message.method() {
+                "tools/call" => Cow::Borrowed("tools/call"),
+                other => Cow::Owned(other.to_owned()),
+            },
             about,
             question: if self.role == Role::Lobby { crate::call::stand_in_question(message) } else { None },
-            deadline: self.options.timeout.map(|timeout| now + timeout),
+            deadline: self.options.timeout.map(|timeout| Instant::now() + timeout),
             given_up: None,
         };
-        state.pending.insert(key, pending);
-        let mut written = String::new();
-        write!(written, "{key}").unwrap_or_default();
-        let mut edits = Vec::with_capacity(2);
-        for span in [&head.id, &head.progress_token].into_iter().flatten() {
-            edits.push(Edit { span: span.clone(), with: written.as_bytes() });
+        let mut written = [0; 20];
+        let written = decimal(key, &mut written);
+        let mut edits: [Edit<'_>; 2] = [Edit { span: 0..0, with: b"" }, Edit { span: 0..0, with: b"" }];
+        for (edit, span) in edits.iter_mut().zip([&head.id, &head.progress_token]) {
+            if let Some(span) = span {
+                *edit = Edit { span: span.clone(), with: written };
+            }
         }
+        let line = as_line(splice(message.bytes(), &mut edits));
+        let mut state = self.lock();
+        if let Some(ended) = &state.ended {
+            return Err(ended.clone());
+        }
+        state.attach(connection);
+        state.pending.insert(key, pending);
         // Under the lock, so that a notification sent later is not written earlier.
-        self.outbox.push(as_line(splice(message.bytes(), &mut edits)));
-        Ok(key)
+        self.outbox.push(line);
+        Ok(())
     }
 
     /// Sends a notification or a response as it is.
@@ -210,207 +211,6 @@ impl Link {
         for key in keys {
             self.cancel(key, None);
         }
-    }
-
-    /// Takes a message from the server. Returns a queue that is full: read on when it has room.
-    pub fn receive(self: &Arc<Self>, message: Message) -> Option<Arc<Outbox>> {
-        match message.kind() {
-            Kind::Response => self.receive_response(&message),
-            Kind::Request => self.receive_request(&message),
-            Kind::Notification => self.receive_notification(&message),
-        }
-    }
-
-    fn receive_response(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
-        let head = message.head();
-        let id = head.id.clone()?;
-        let key = std::str::from_utf8(&message.bytes()[id.clone()]).ok().and_then(|text| text.parse().ok());
-        let mut state = self.lock();
-        let Some(pending) = key.and_then(|key: u64| state.pending.remove(&key)) else {
-            drop(state);
-            self.options.counters.stray.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(server = self.server(), "an answer to nothing that was asked was dropped");
-            return None;
-        };
-        state.last_used = Instant::now();
-        state.answered = true;
-        state.note_answer(message, &pending);
-        drop(state);
-        if pending.given_up.is_some() {
-            pending.release();
-            return None;
-        }
-        match pending.reply {
-            Reply::Internal(sender) => {
-                let _gone = sender.send(message.clone());
-                None
-            }
-            Reply::Stream(ref outbox) => {
-                let answer = self.inspect(message, &pending);
-                let bytes = match answer {
-                    Ok(None) => message.with(&mut [Edit { span: id, with: &pending.id }]),
-                    Ok(Some(changed)) => changed,
-                    Err(error) => error.to_message(Some(&pending.id)),
-                };
-                self.remember(&pending, &bytes);
-                pending.connection.end(&pending.id);
-                outbox.finish(bytes);
-                (!outbox.has_room()).then(|| Arc::clone(outbox))
-            }
-        }
-    }
-
-    /// Looks into the few answers that concern us. Some: what to send instead.
-    fn inspect(self: &Arc<Self>, message: &Message, pending: &Pending) -> Result<Option<Bytes>, CallError> {
-        let Some(result) = message.head().result.clone() else { return Ok(None) };
-        let mut edits: Vec<(mcp::Span, Bytes)> = Vec::new();
-        if mcp::meta::is_list(&pending.method) {
-            if let Some(next) = answer::next_cursor(&message.bytes()[result.clone()]) {
-                pending.connection.record_cursor(self, pending.about.as_ref(), next)?;
-            }
-            if &*pending.method == "tools/list" {
-                let changed = self.options.catalogue.inspect(&message.bytes()[result.clone()])?;
-                edits.extend(changed.map(|changed| (result.clone(), changed)));
-            }
-        }
-        if &*pending.method == "subscriptions/listen" {
-            let own = answer::subscription_id(message, &result);
-            edits.extend(own.map(|span| (span, pending.id.clone())));
-        }
-        if edits.is_empty() {
-            return Ok(None);
-        }
-        edits.extend(message.head().id.clone().map(|span| (span, pending.id.clone())));
-        let mut edits: Vec<Edit<'_>> =
-            edits.iter().map(|(span, with)| Edit { span: span.clone(), with }).collect();
-        Ok(Some(message.with(&mut edits)))
-    }
-
-    fn remember(&self, pending: &Pending, answer: &Bytes) {
-        let Some(question) = &pending.question else { return };
-        match Message::parse(answer.clone()) {
-            Ok(answer) if answer.head().result.is_some() => self.options.catalogue.remember(question.clone(), answer),
-            _ => {}
-        }
-    }
-
-    /// The server asks its client something.
-    fn receive_request(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
-        let head = message.head();
-        let (Some(id_span), Some(id)) = (head.id.clone(), message.id()) else { return None };
-        let Some((connection, stream)) = self.lock().recipient() else {
-            self.send(&CallError::NoSingleCaller.to_message(Some(&id)));
-            return None;
-        };
-        let token = head.progress_token.as_ref().map(|span| message.slice(span));
-        let key = connection.register_server_request(ServerRequest { link: Arc::downgrade(self), id, token });
-        let written = key.to_string();
-        let mut edits = vec![Edit { span: id_span, with: written.as_bytes() }];
-        edits.extend(head.progress_token.clone().map(|span| Edit { span, with: written.as_bytes() }));
-        let outbox = place(&connection, stream)?;
-        outbox.push(message.with(&mut edits));
-        (!outbox.has_room()).then_some(outbox)
-    }
-
-    fn receive_notification(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
-        let head = message.head();
-        match message.method() {
-            "notifications/progress" => self.forward_progress(message),
-            "notifications/cancelled" => {
-                self.forward_withdrawal(message);
-                None
-            }
-            _ if head.subscription_id.is_some() => self.forward_event(message),
-            "notifications/resources/updated" => {
-                for connection in self.lock().subscribers(message) {
-                    self.offer(&connection, None, message.bytes().clone());
-                }
-                None
-            }
-            method if method.ends_with("/list_changed") => {
-                self.options.catalogue.forget();
-                for connection in self.lock().everyone() {
-                    self.offer(&connection, None, message.bytes().clone());
-                }
-                None
-            }
-            _ => {
-                let recipient = self.lock().recipient();
-                match recipient {
-                    Some((connection, stream)) => self.offer(&connection, stream, message.bytes().clone()),
-                    None => self.count_dropped(),
-                }
-                None
-            }
-        }
-    }
-
-    fn forward_progress(&self, message: &Message) -> Option<Arc<Outbox>> {
-        let span = message.head().progress_token.clone()?;
-        let key = std::str::from_utf8(&message.bytes()[span.clone()]).ok()?.parse::<u64>().ok();
-        let mut state = self.lock();
-        let timeout = self.options.timeout;
-        let pending = key.and_then(|key| state.pending.get_mut(&key));
-        let Some(pending) = pending.filter(|pending| pending.given_up.is_none()) else {
-            drop(state);
-            self.count_dropped();
-            return None;
-        };
-        pending.deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let (Reply::Stream(outbox), Some(token)) = (&pending.reply, &pending.token) else { return None };
-        let taken = outbox.offer(message.with(&mut [Edit { span, with: token }]));
-        drop(state);
-        if taken == Taken::Dropped {
-            self.count_dropped();
-        }
-        None
-    }
-
-    /// An event of a `subscriptions/listen` goes to that request's own stream.
-    fn forward_event(&self, message: &Message) -> Option<Arc<Outbox>> {
-        let span = message.head().subscription_id.clone()?;
-        let raw = message.slice(&span);
-        let raw = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\"")).unwrap_or(&raw);
-        let key = std::str::from_utf8(raw).ok()?.parse::<u64>().ok();
-        let state = self.lock();
-        let Some(pending) = key.and_then(|key| state.pending.get(&key)) else {
-            drop(state);
-            self.count_dropped();
-            return None;
-        };
-        let Reply::Stream(outbox) = &pending.reply else { return None };
-        let taken = outbox.offer(message.with(&mut [Edit { span, with: &pending.id }]));
-        let outbox = Arc::clone(outbox);
-        drop(state);
-        if taken == Taken::Dropped {
-            self.count_dropped();
-        }
-        (!outbox.has_room()).then_some(outbox)
-    }
-
-    /// The server withdraws a request it made of a client.
-    fn forward_withdrawal(&self, message: &Message) {
-        let Some(span) = message.head().request_id.clone() else { return };
-        let id = message.slice(&span);
-        for connection in self.lock().everyone() {
-            if let Some(key) = connection.withdraw_server_request(self, &id) {
-                let written = key.to_string();
-                let bytes = message.with(&mut [Edit { span, with: written.as_bytes() }]);
-                self.offer(&connection, None, bytes);
-                return;
-            }
-        }
-    }
-
-    fn offer(&self, connection: &Arc<Connection>, stream: Option<Arc<Outbox>>, bytes: Bytes) {
-        match place(connection, stream).map(|outbox| outbox.offer(bytes)) {
-            Some(Taken::Yes) => {}
-            Some(Taken::Dropped | Taken::Closed) | None => self.count_dropped(),
-        }
-    }
-
-    fn count_dropped(&self) {
-        self.options.counters.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A line was dropped for its size. Any call may have lost its answer, so none waits on.
@@ -486,12 +286,17 @@ impl Link {
         if state.ended.is_none() {
             state.ended = Some(error.clone());
         }
+        self.gone.store(true, Ordering::Release);
         let pending: Vec<Pending> = state.pending.drain().map(|(_, pending)| pending).collect();
         drop(state);
         self.outbox.close();
         for pending in pending {
             pending.fail(error);
         }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     pub fn ended(&self) -> Option<CallError> {
@@ -503,108 +308,16 @@ impl Link {
     }
 }
 
-impl State {
-    fn attach(&mut self, connection: &Arc<Connection>) {
-        if self.attached.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection))) {
-            return;
+/// Writes a number without a detour over a string.
+fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
+    let mut at = buffer.len();
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[at..];
         }
-        self.attached.retain(|other| other.strong_count() > 0);
-        self.attached.push(Arc::downgrade(connection));
-    }
-
-    fn everyone(&self) -> Vec<Arc<Connection>> {
-        self.attached.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    fn pending_of(&self, connection: &Connection) -> impl Iterator<Item = (&u64, &Pending)> {
-        let id = connection.id;
-        self.pending.iter().filter(move |(_, pending)| pending.connection.id == id)
-    }
-
-    /// Whom a message is for that names nobody: the only client, or the only one with a call under way.
-    fn recipient(&self) -> Option<(Arc<Connection>, Option<Arc<Outbox>>)> {
-        let everyone = self.everyone();
-        let connection = if let [only] = everyone.as_slice() { Arc::clone(only) } else {
-            let mut calling = self.pending.values().filter(|pending| pending.given_up.is_none());
-            let first = calling.next()?;
-            let same = calling.all(|other| other.connection.id == first.connection.id);
-            same.then(|| Arc::clone(&first.connection))?
-        };
-        // The newest stream: most likely the call that made the server speak.
-        let newest = (self.pending_of(&connection))
-            .filter(|(_, pending)| pending.given_up.is_none())
-            .filter_map(|(key, pending)| match &pending.reply {
-                Reply::Stream(outbox) if !outbox.is_closed() => Some((*key, outbox)),
-                Reply::Stream(_) | Reply::Internal(_) => None,
-            })
-            .max_by_key(|(key, _)| *key)
-            .map(|(_, outbox)| Arc::clone(outbox));
-        Some((connection, newest))
-    }
-
-    fn subscribers(&self, message: &Message) -> Vec<Arc<Connection>> {
-        let uri = answer::updated_uri(message);
-        let everyone = self.everyone();
-        if everyone.len() <= 1 {
-            return everyone;
-        }
-        let subscribed =
-            |connection: &Arc<Connection>| (self.subscriptions.iter()).any(|(of, by)| Some(of) == uri.as_ref() && *by == connection.id);
-        everyone.into_iter().filter(subscribed).collect()
-    }
-
-    fn note_answer(&mut self, message: &Message, pending: &Pending) {
-        let Some(result) = message.head().result.clone() else { return };
-        match (&*pending.method, &pending.about) {
-            ("resources/subscribe", Some(uri)) => {
-                self.subscriptions.insert((uri.clone(), pending.connection.id));
-            }
-            ("resources/unsubscribe", Some(uri)) => {
-                self.subscriptions.remove(&(uri.clone(), pending.connection.id));
-            }
-            ("tools/call", _) => {
-                if let Some(keep) = answer::task_lifetime(&message.bytes()[result]) {
-                    let until = Instant::now() + keep;
-                    self.held_until = Some(self.held_until.map_or(until, |held| held.max(until)));
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Pending {
-    /// Answers the caller; the entry may stay.
-    fn tell(&self, error: &CallError) {
-        if let Reply::Stream(outbox) = &self.reply {
-            self.connection.end(&self.id);
-            outbox.finish(error.to_message(Some(&self.id)));
-        }
-    }
-
-    fn fail(self, error: &CallError) {
-        if self.given_up.is_some() {
-            self.release();
-        } else {
-            self.tell(error);
-        }
-    }
-
-    /// Nothing will come any more. A stream of its own ends; a host's pipe goes on.
-    fn release(&self) {
-        self.connection.end(&self.id);
-        if let Reply::Stream(outbox) = &self.reply {
-            outbox.close_unless_shared(&self.connection);
-        }
-    }
-}
-
-/// Where a message for this client goes, given the stream of its newest call.
-fn place(connection: &Connection, stream: Option<Arc<Outbox>>) -> Option<Arc<Outbox>> {
-    match &connection.outlet {
-        Outlet::Stdio(outbox) => Some(Arc::clone(outbox)),
-        Outlet::Session(standing) => stream.or_else(|| Some(Arc::clone(standing))),
-        Outlet::Stateless => stream,
     }
 }
 

@@ -142,7 +142,8 @@ impl Pool {
                 });
             }
         }
-        let alike = |other: &ChildKey| matches!(other, ChildKey::Lobby(_)) == matches!(key, ChildKey::Lobby(_));
+        let alike =
+            |other: &ChildKey| matches!(other, ChildKey::Lobby(_)) == matches!(key, ChildKey::Lobby(_));
         let count = state.children.keys().filter(|other| alike(other)).count() + state.leaving;
         if count >= self.spec.max_children {
             // The least recently used of those that do nothing makes room.
@@ -231,10 +232,7 @@ impl Pool {
     /// The client is gone: what was its alone ends, what it shared goes on without it.
     pub fn connection_closed(&self, connection: &Connection) {
         let mut state = self.lock();
-        let own = [
-            ChildKey::Lobby(connection.id),
-            ChildKey::Caller(CallerKey::Connection(connection.id)),
-        ];
+        let own = [ChildKey::Lobby(connection.id), ChildKey::Caller(CallerKey::Connection(connection.id))];
         for key in own {
             if let Some(child) = state.children.remove(&key) {
                 state.leaving += 1;

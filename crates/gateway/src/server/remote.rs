@@ -102,12 +102,18 @@ impl Remote {
             Some(wait) => match tokio::time::timeout(wait, sent).await {
                 Ok(answered) => answered,
                 Err(_late) => {
-                    return Err(CallError::Timeout { server: self.name().to_owned(), seconds: wait.as_secs() });
+                    return Err(CallError::Timeout {
+                        server: self.name().to_owned(),
+                        seconds: wait.as_secs(),
+                    });
                 }
             },
             None => sent.await,
         };
-        answered.map_err(|error| CallError::Unreachable { server: self.name().to_owned(), reason: causes(&error) })
+        answered.map_err(|error| CallError::Unreachable {
+            server: self.name().to_owned(),
+            reason: causes(&error),
+        })
     }
 
     /// What a response that is no answer means. Nothing it points to is opened.
@@ -182,7 +188,8 @@ async fn connect(uri: &Uri, allow_private: bool) -> io::Result<TcpStream> {
     let host = uri.host().unwrap_or_default();
     let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let refused = |reason: address::Refused| io::Error::new(io::ErrorKind::PermissionDenied, reason.to_string());
+    let refused =
+        |reason: address::Refused| io::Error::new(io::ErrorKind::PermissionDenied, reason.to_string());
     address::check_host(host, allow_private).map_err(refused)?;
     let written = match bare {
         "localhost" | "127.0.0.1" | "::1" => Written::LoopbackLiteral,

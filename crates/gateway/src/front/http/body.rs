@@ -62,11 +62,16 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match &mut self.content {
             Content::Empty => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Stream(stream) => stream.as_mut().poll_next(context).map(|next| next.map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Stream(stream) => {
+                stream.as_mut().poll_next(context).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+            }
             Content::Relay(relay) => Pin::new(relay).poll_frame(context),
         }
     }

@@ -13,7 +13,9 @@ use serde::Deserialize;
 use super::body::Body;
 use super::sessions::Session;
 use super::stream::{self, parse_event_id};
-use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json, not_allowed};
+use super::{
+    Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json, not_allowed,
+};
 use crate::call::{self, Sent};
 use crate::outbox::{Outbox, Outgoing};
 use crate::respond::CallError;
@@ -23,7 +25,12 @@ use crate::server::{Backend, Pipes};
 /// An answer within this time is one JSON body; a slower one becomes a stream the client can come back to.
 const PROMPT: Duration = Duration::from_secs(1);
 
-pub(super) async fn post(front: &Arc<Front>, inbound: &Inbound, pipes: &Pipes, message: Message) -> Response<Body> {
+pub(super) async fn post(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    pipes: &Pipes,
+    message: Message,
+) -> Response<Body> {
     let id = message.id();
     let outcome = if is_modern(inbound, &message) {
         modern(inbound, pipes, message).await
@@ -49,7 +56,9 @@ async fn modern(inbound: &Inbound, pipes: &Pipes, message: Message) -> Result<Re
             call::notification(pipes, &connection, &message);
             return Ok(accepted());
         }
-        Kind::Response => return Err(CallError::BadHeaders("a response cannot be posted in this revision".to_owned())),
+        Kind::Response => {
+            return Err(CallError::BadHeaders("a response cannot be posted in this revision".to_owned()));
+        }
         Kind::Request => {}
     }
     let outbox = Arc::new(Outbox::new());
@@ -84,11 +93,17 @@ async fn legacy(
     check_version(inbound)?;
     let opens = message.method() == "initialize";
     let session = match inbound.session_id() {
-        Some(id) => front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?,
+        Some(id) => {
+            front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?
+        }
         None if opens => {
             front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?
         }
-        None => return Err(CallError::BadHeaders("the Mcp-Session-Id header is missing; initialize first".to_owned())),
+        None => {
+            return Err(CallError::BadHeaders(
+                "the Mcp-Session-Id header is missing; initialize first".to_owned(),
+            ));
+        }
     };
     let response = match message.kind() {
         Kind::Notification => {
@@ -125,7 +140,12 @@ pub(super) async fn over_link(
 }
 
 /// Answers with one JSON body if the server is prompt and says nothing else first, with a stream otherwise.
-async fn answer(front: &Arc<Front>, inbound: &Inbound, session: &Arc<Session>, message: Message) -> Response<Body> {
+async fn answer(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    session: &Arc<Session>,
+    message: Message,
+) -> Response<Body> {
     let outbox = Arc::new(Outbox::new());
     let is_initialize = message.method() == "initialize";
     // On its own, because a client of the old era that goes away does not cancel what it asked for.
@@ -190,7 +210,9 @@ pub(super) fn get(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
     let last = inbound.parts.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     let stream = match last {
         None => session.resumable(Arc::clone(&session.standing)).read_after(None),
-        Some(last) => parse_event_id(last).and_then(|(number, event)| session.stream(number)?.read_after(Some(event))),
+        Some(last) => {
+            parse_event_id(last).and_then(|(number, event)| session.stream(number)?.read_after(Some(event)))
+        }
     };
     match stream {
         Some(stream) => event_stream(Body::stream(stream)),
@@ -230,21 +252,23 @@ fn check_version(inbound: &Inbound) -> Result<(), CallError> {
     if known {
         Ok(())
     } else {
-        Err(CallError::BadHeaders("the MCP-Protocol-Version header names no revision of the protocol".to_owned()))
+        Err(CallError::BadHeaders(
+            "the MCP-Protocol-Version header names no revision of the protocol".to_owned(),
+        ))
     }
 }
 
 /// What the headers say must be what the body says.
 pub(super) fn check_mirrors(inbound: &Inbound, message: &Message) -> Result<(), CallError> {
-    let header = |name: &str| inbound.parts.headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    let header =
+        |name: &str| inbound.parts.headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     for name in ["mcp-protocol-version", "mcp-method", "mcp-name"] {
         if inbound.parts.headers.get_all(name).iter().nth(1).is_some() {
             return Err(CallError::BadHeaders(format!("the {name} header stands there more than once")));
         }
     }
-    let wrong = |name: &str| {
-        CallError::BadHeaders(format!("the {name} header is missing or differs from the body"))
-    };
+    let wrong =
+        |name: &str| CallError::BadHeaders(format!("the {name} header is missing or differs from the body"));
     let version = message.head().version.as_deref();
     if message.kind() == Kind::Request {
         if version.is_none() {

@@ -40,7 +40,10 @@ impl Access {
         }
         for origin in parts.headers.get_all(header::ORIGIN) {
             if !origin.to_str().is_ok_and(|origin| self.may_call(origin)) {
-                return Err(plain(StatusCode::FORBIDDEN, "pages of this origin may not call; see [serve] allowed_origins\n"));
+                return Err(plain(
+                    StatusCode::FORBIDDEN,
+                    "pages of this origin may not call; see [serve] allowed_origins\n",
+                ));
             }
         }
         Ok(())
@@ -55,7 +58,8 @@ impl Access {
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
         token.and_then(|token| principal_of(token)).ok_or_else(|| {
-            let text = "a token is needed: Authorization: Bearer …; it lies in the state directory of callsign\n";
+            let text =
+                "a token is needed: Authorization: Bearer …; it lies in the state directory of callsign\n";
             let mut response = plain(StatusCode::UNAUTHORIZED, text);
             let challenge = HeaderValue::from_static("Bearer realm=\"callsign\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

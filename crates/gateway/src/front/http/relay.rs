@@ -265,7 +265,8 @@ fn head_back(response: &Response<Incoming>) -> Response<Body> {
 fn passed_back(remote: &Remote, response: Response<Incoming>, under_way: Option<UnderWay>) -> Response<Body> {
     let mut back = head_back(&response);
     let unit = if is_stream(&response) { Unit::Event } else { Unit::Body };
-    let mut relay = Relay::new(response.into_body(), unit, remote.options.max_message, remote.options.timeout);
+    let mut relay =
+        Relay::new(response.into_body(), unit, remote.options.max_message, remote.options.timeout);
     relay.under_way = under_way;
     *back.body_mut() = Body::relay(relay);
     back
@@ -334,7 +335,9 @@ impl Relay {
     fn count(&mut self, data: &[u8]) -> Result<(), Error> {
         let end = match self.unit {
             Unit::Body => None,
-            Unit::Event => memchr::memmem::rfind(data, b"\n\n").or_else(|| memchr::memmem::rfind(data, b"\r\n\r\n")),
+            Unit::Event => {
+                memchr::memmem::rfind(data, b"\n\n").or_else(|| memchr::memmem::rfind(data, b"\r\n\r\n"))
+            }
         };
         self.seen = end.map_or(self.seen + data.len(), |end| data.len() - end);
         if self.seen > self.limit { Err("the server's message is over the limit".into()) } else { Ok(()) }
@@ -362,13 +365,14 @@ impl Relay {
     }
 }
 
-
-
 impl HttpBody for Relay {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match Pin::new(&mut self.inner).poll_frame(context) {
             Poll::Pending => {
                 if self.silent_for_too_long(context) {

@@ -67,7 +67,14 @@ impl Sessions {
         }
         let standing = Arc::new(Outbox::new());
         let outlet = Outlet::Session(Arc::clone(&standing));
-        let state = State { last_used: Instant::now(), upstream: None, link: None, streams: BTreeMap::new(), next_stream: 0, pages: 0 };
+        let state = State {
+            last_used: Instant::now(),
+            upstream: None,
+            link: None,
+            streams: BTreeMap::new(),
+            next_stream: 0,
+            pages: 0,
+        };
         let session = Arc::new(Session {
             id: HeaderValue::from_str(&id).ok()?,
             principal: principal.clone(),
@@ -192,7 +199,11 @@ impl Session {
         self.connection.close();
         if let Some(link) = self.link() {
             let server = link.server().to_owned();
-            link.end(&CallError::Exited { server, how: "the session is over".to_owned(), stderr: String::new() });
+            link.end(&CallError::Exited {
+                server,
+                how: "the session is over".to_owned(),
+                stderr: String::new(),
+            });
         }
         if let Backend::Pipes(pipes) = &self.server.backend {
             pipes.pool.connection_closed(&self.connection);

@@ -39,7 +39,10 @@ impl Resumable {
     }
 
     /// The events after `last`, then those to come. None if some of them are gone.
-    pub fn read_after(self: &Arc<Self>, last: Option<u64>) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
+    pub fn read_after(
+        self: &Arc<Self>,
+        last: Option<u64>,
+    ) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
         let mut log = self.lock();
         log.reader += 1;
         let first_kept = log.events.front().map_or(log.next, |(number, _)| *number);
@@ -136,7 +139,11 @@ impl Reader {
 }
 
 /// The messages of one call of the new era. Dropping the stream cancels the call.
-pub(super) fn once(first: Outgoing, outbox: Arc<Outbox>, guard: impl Send + 'static) -> impl Stream<Item = Bytes> + Send {
+pub(super) fn once(
+    first: Outgoing,
+    outbox: Arc<Outbox>,
+    guard: impl Send + 'static,
+) -> impl Stream<Item = Bytes> + Send {
     let state = (Some(first), outbox, guard, false);
     futures_util::stream::unfold(state, |(first, outbox, guard, done)| async move {
         if done {

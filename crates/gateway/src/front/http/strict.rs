@@ -1,11 +1,11 @@
 //! Looks at a connection's bytes before the HTTP library does: for heads that two parsers could read
 //! differently, and for clients that never finish one.
 
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::future::Future as _;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -145,7 +145,11 @@ fn has_name(line: &[u8], name: &[u8]) -> bool {
 }
 
 impl AsyncRead for Strict {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let this = &mut *self;
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
@@ -166,7 +170,11 @@ impl AsyncRead for Strict {
 }
 
 impl AsyncWrite for Strict {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -205,7 +213,10 @@ mod tests {
             ("POST / HTTP/1.1\nHost: x\n\n", Some(BARE_LINE_FEED)),
             ("POST / HTTP/1.1\r\nHost: x\n\r\n", Some(BARE_LINE_FEED)),
             ("POST / HTTP/1.1\r\nContent-Length: 5\r\ntransfer-encoding: chunked\r\n\r\n", Some(TWO_LENGTHS)),
-            ("POST / HTTP/1.1\r\nX: Content-Length: 5\r\ntransfer-encoding: chunked\r\n\r\n", Some(HEAD_SEEN)),
+            (
+                "POST / HTTP/1.1\r\nX: Content-Length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
+                Some(HEAD_SEEN),
+            ),
             ("", None),
         ];
         for (head, expected) in rows {

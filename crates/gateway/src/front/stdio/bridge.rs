@@ -81,7 +81,9 @@ impl Bridge {
         match message.kind() {
             Kind::Request if message.method() == "initialize" => self.initialize(message).await,
             Kind::Request => self.start(message),
-            Kind::Notification if message.method() == "notifications/cancelled" => self.cancel(&message).await,
+            Kind::Notification if message.method() == "notifications/cancelled" => {
+                self.cancel(&message).await
+            }
             Kind::Notification | Kind::Response => self.tell(&message).await,
         }
     }
@@ -164,7 +166,8 @@ impl Bridge {
         }
         let generation = self.lock().generation;
         let mut response = self.post(message).await?;
-        if response.status() == StatusCode::NOT_FOUND && self.lock().session.is_some() && !message.is_modern() {
+        if response.status() == StatusCode::NOT_FOUND && self.lock().session.is_some() && !message.is_modern()
+        {
             self.reopen(generation).await?;
             response = self.post(message).await?;
         }
@@ -269,7 +272,9 @@ impl Bridge {
     /// A message that is no answer of ours.
     fn pass_on(&self, data: Bytes) {
         match Message::parse(data) {
-            Ok(message) if message.kind() == Kind::Notification => drop(self.outbox.offer(message.into_bytes())),
+            Ok(message) if message.kind() == Kind::Notification => {
+                drop(self.outbox.offer(message.into_bytes()))
+            }
             Ok(message) if message.kind() == Kind::Request => drop(self.outbox.push(message.into_bytes())),
             Ok(_) => {} // An answer on the wrong stream belongs to nobody here.
             Err(refused) => tracing::debug!(%refused, "an event was skipped"),
@@ -283,7 +288,10 @@ impl Bridge {
         if is_stream(&response) && response.status().is_success() {
             return self.answer_in_stream(response, message).await;
         }
-        let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+        let is_json = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
         let status = response.status();
         if !is_json || status == StatusCode::UNAUTHORIZED || status.is_redirection() {
             return Err(self.remote.refusal(response).await);
@@ -304,17 +312,26 @@ impl Bridge {
                 status: status.as_u16(),
                 body: String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned(),
             }),
-            Ok(_) => Err(CallError::AnswerInvalid { server: server(), reason: "it answers another request".to_owned() }),
+            Ok(_) => Err(CallError::AnswerInvalid {
+                server: server(),
+                reason: "it answers another request".to_owned(),
+            }),
             Err(refused) => Err(CallError::AnswerInvalid { server: server(), reason: refused.to_string() }),
         }
     }
 
-    async fn answer_in_stream(&self, response: Response<Incoming>, message: &Message) -> Result<Message, CallError> {
+    async fn answer_in_stream(
+        &self,
+        response: Response<Incoming>,
+        message: &Message,
+    ) -> Result<Message, CallError> {
         let mut last: Option<String> = None;
         let mut wait = RETRY;
         let mut response = Some(response);
         for _ in 0..RESUMES {
-            let opened = if let Some(response) = response.take() { Ok(response) } else {
+            let opened = if let Some(response) = response.take() {
+                Ok(response)
+            } else {
                 tokio::time::sleep(wait).await;
                 self.get(last.as_deref()).await
             };
@@ -326,7 +343,9 @@ impl Bridge {
                     wait = event.retry.map_or(wait, Duration::from_millis);
                     last = event.id.or(last);
                     match Message::parse(event.data.clone()) {
-                        Ok(answer) if answer.kind() == Kind::Response && answer.id() == message.id() => return Ok(answer),
+                        Ok(answer) if answer.kind() == Kind::Response && answer.id() == message.id() => {
+                            return Ok(answer);
+                        }
                         _ => self.pass_on(event.data),
                     }
                 }
@@ -342,7 +361,8 @@ impl Bridge {
 
     async fn within_deadline<T>(&self, next: impl Future<Output = T>) -> Result<T, CallError> {
         let Some(timeout) = self.remote.options.timeout else { return Ok(next.await) };
-        let late = |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: timeout.as_secs() };
+        let late =
+            |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: timeout.as_secs() };
         tokio::time::timeout(timeout, next).await.map_err(late)
     }
 
@@ -376,7 +396,8 @@ impl Bridge {
             headers.insert(LAST_EVENT_ID, last);
         }
         let body = Bytes::new();
-        let outgoing = Outgoing { method: Method::GET, uri: None, headers, body, tool: None, wait: Some(ACCEPTED) };
+        let outgoing =
+            Outgoing { method: Method::GET, uri: None, headers, body, tool: None, wait: Some(ACCEPTED) };
         self.remote.send(outgoing).await
     }
 

@@ -1,0 +1,230 @@
+//! What a server says, and where it goes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use mcp::splice::Edit;
+use mcp::{Kind, Message};
+
+use super::state::Pending;
+use super::{Link, Reply};
+use crate::connection::{Connection, Outlet, ServerRequest};
+use crate::outbox::{Outbox, Taken};
+use crate::respond::CallError;
+use crate::server::answer;
+
+impl Link {
+    /// Takes a message from the server. Returns a queue that is full: read on when it has room.
+    pub fn receive(self: &Arc<Self>, message: Message) -> Option<Arc<Outbox>> {
+        match message.kind() {
+            Kind::Response => self.receive_response(&message),
+            Kind::Request => self.receive_request(&message),
+            Kind::Notification => self.receive_notification(&message),
+        }
+    }
+
+    fn receive_response(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
+        let head = message.head();
+        let id = head.id.clone()?;
+        let key = std::str::from_utf8(&message.bytes()[id.clone()]).ok().and_then(|text| text.parse().ok());
+        let mut state = self.lock();
+        let Some(pending) = key.and_then(|key: u64| state.pending.remove(&key)) else {
+            drop(state);
+            self.options.counters.stray.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(server = self.server(), "an answer to nothing that was asked was dropped");
+            return None;
+        };
+        state.last_used = Instant::now();
+        state.answered = true;
+        state.note_answer(message, &pending);
+        drop(state);
+        if pending.given_up.is_some() {
+            pending.release();
+            return None;
+        }
+        match pending.reply {
+            Reply::Internal(sender) => {
+                let _gone = sender.send(message.clone());
+                None
+            }
+            Reply::Stream(ref outbox) => {
+                let answer = self.inspect(message, &pending);
+                let bytes = match answer {
+                    Ok(None) => message.with(&mut [Edit { span: id, with: &pending.id }]),
+                    Ok(Some(changed)) => changed,
+                    Err(error) => error.to_message(Some(&pending.id)),
+                };
+                self.remember(&pending, &bytes);
+                pending.connection.end(&pending.id);
+                outbox.finish(bytes);
+                (!outbox.has_room()).then(|| Arc::clone(outbox))
+            }
+        }
+    }
+
+    /// Looks into the few answers that concern us. Some: what to send instead.
+    fn inspect(self: &Arc<Self>, message: &Message, pending: &Pending) -> Result<Option<Bytes>, CallError> {
+        let Some(result) = message.head().result.clone() else { return Ok(None) };
+        let mut edits: Vec<(mcp::Span, Bytes)> = Vec::new();
+        if mcp::meta::is_list(&pending.method) {
+            if let Some(next) = answer::next_cursor(&message.bytes()[result.clone()]) {
+                pending.connection.record_cursor(self, pending.about.as_ref(), next)?;
+            }
+            if &*pending.method == "tools/list" {
+                let changed = self.options.catalogue.inspect(&message.bytes()[result.clone()])?;
+                edits.extend(changed.map(|changed| (result.clone(), changed)));
+            }
+        }
+        if &*pending.method == "subscriptions/listen" {
+            let own = answer::subscription_id(message, &result);
+            edits.extend(own.map(|span| (span, pending.id.clone())));
+        }
+        if edits.is_empty() {
+            return Ok(None);
+        }
+        edits.extend(message.head().id.clone().map(|span| (span, pending.id.clone())));
+        let mut edits: Vec<Edit<'_>> =
+            edits.iter().map(|(span, with)| Edit { span: span.clone(), with }).collect();
+        Ok(Some(message.with(&mut edits)))
+    }
+
+    fn remember(&self, pending: &Pending, answer: &Bytes) {
+        let Some(question) = &pending.question else { return };
+        match Message::parse(answer.clone()) {
+            Ok(answer) if answer.head().result.is_some() => {
+                self.options.catalogue.remember(question.clone(), answer)
+            }
+            _ => {}
+        }
+    }
+
+    /// The server asks its client something.
+    fn receive_request(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
+        let head = message.head();
+        let (Some(id_span), Some(id)) = (head.id.clone(), message.id()) else { return None };
+        let Some((connection, stream)) = self.lock().recipient() else {
+            self.send(&CallError::NoSingleCaller.to_message(Some(&id)));
+            return None;
+        };
+        let token = head.progress_token.as_ref().map(|span| message.slice(span));
+        let key = connection.register_server_request(ServerRequest { link: Arc::downgrade(self), id, token });
+        let written = key.to_string();
+        let mut edits = vec![Edit { span: id_span, with: written.as_bytes() }];
+        edits.extend(head.progress_token.clone().map(|span| Edit { span, with: written.as_bytes() }));
+        let outbox = place(&connection, stream)?;
+        outbox.push(message.with(&mut edits));
+        (!outbox.has_room()).then_some(outbox)
+    }
+
+    fn receive_notification(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
+        let head = message.head();
+        match message.method() {
+            "notifications/progress" => self.forward_progress(message),
+            "notifications/cancelled" => {
+                self.forward_withdrawal(message);
+                None
+            }
+            _ if head.subscription_id.is_some() => self.forward_event(message),
+            "notifications/resources/updated" => {
+                for connection in self.lock().subscribers(message) {
+                    self.offer(&connection, None, message.bytes().clone());
+                }
+                None
+            }
+            method if method.ends_with("/list_changed") => {
+                self.options.catalogue.forget();
+                for connection in self.lock().everyone() {
+                    self.offer(&connection, None, message.bytes().clone());
+                }
+                None
+            }
+            _ => {
+                let recipient = self.lock().recipient();
+                match recipient {
+                    Some((connection, stream)) => self.offer(&connection, stream, message.bytes().clone()),
+                    None => self.count_dropped(),
+                }
+                None
+            }
+        }
+    }
+
+    fn forward_progress(&self, message: &Message) -> Option<Arc<Outbox>> {
+        let span = message.head().progress_token.clone()?;
+        let key = std::str::from_utf8(&message.bytes()[span.clone()]).ok()?.parse::<u64>().ok();
+        let mut state = self.lock();
+        let timeout = self.options.timeout;
+        let pending = key.and_then(|key| state.pending.get_mut(&key));
+        let Some(pending) = pending.filter(|pending| pending.given_up.is_none()) else {
+            drop(state);
+            self.count_dropped();
+            return None;
+        };
+        pending.deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let (Reply::Stream(outbox), Some(token)) = (&pending.reply, &pending.token) else { return None };
+        let taken = outbox.offer(message.with(&mut [Edit { span, with: token }]));
+        drop(state);
+        if taken == Taken::Dropped {
+            self.count_dropped();
+        }
+        None
+    }
+
+    /// An event of a `subscriptions/listen` goes to that request's own stream.
+    fn forward_event(&self, message: &Message) -> Option<Arc<Outbox>> {
+        let span = message.head().subscription_id.clone()?;
+        let raw = message.slice(&span);
+        let raw = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\"")).unwrap_or(&raw);
+        let key = std::str::from_utf8(raw).ok()?.parse::<u64>().ok();
+        let state = self.lock();
+        let Some(pending) = key.and_then(|key| state.pending.get(&key)) else {
+            drop(state);
+            self.count_dropped();
+            return None;
+        };
+        let Reply::Stream(outbox) = &pending.reply else { return None };
+        let taken = outbox.offer(message.with(&mut [Edit { span, with: &pending.id }]));
+        let outbox = Arc::clone(outbox);
+        drop(state);
+        if taken == Taken::Dropped {
+            self.count_dropped();
+        }
+        (!outbox.has_room()).then_some(outbox)
+    }
+
+    /// The server withdraws a request it made of a client.
+    fn forward_withdrawal(&self, message: &Message) {
+        let Some(span) = message.head().request_id.clone() else { return };
+        let id = message.slice(&span);
+        for connection in self.lock().everyone() {
+            if let Some(key) = connection.withdraw_server_request(self, &id) {
+                let written = key.to_string();
+                let bytes = message.with(&mut [Edit { span, with: written.as_bytes() }]);
+                self.offer(&connection, None, bytes);
+                return;
+            }
+        }
+    }
+
+    fn offer(&self, connection: &Arc<Connection>, stream: Option<Arc<Outbox>>, bytes: Bytes) {
+        match place(connection, stream).map(|outbox| outbox.offer(bytes)) {
+            Some(Taken::Yes) => {}
+            Some(Taken::Dropped | Taken::Closed) | None => self.count_dropped(),
+        }
+    }
+
+    fn count_dropped(&self) {
+        self.options.counters.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where a message for this client goes, given the stream of its newest call.
+fn place(connection: &Connection, stream: Option<Arc<Outbox>>) -> Option<Arc<Outbox>> {
+    match &connection.outlet {
+        Outlet::Stdio(outbox) => Some(Arc::clone(outbox)),
+        Outlet::Session(standing) => stream.or_else(|| Some(Arc::clone(standing))),
+        Outlet::Stateless => stream,
+    }
+}
