@@ -79,14 +79,16 @@ pub fn request_at_once(
     }
     let id = message.id()?;
     let (child, key) = connection.begin_at_once(&id)?;
-    match child.link.call_as(key, connection, message, Reply::Stream(Arc::clone(reply))) {
-        Ok(()) => Some(Sent::To(child, key)),
-        Err(error) => {
-            connection.end(&id);
-            reply.finish(error.to_message(Some(&id)));
-            Some(Sent::Answered)
-        }
+    if child.link.call_as(key, connection, message, Reply::Stream(Arc::clone(reply))).is_err() {
+        // Nothing was sent; the long way finds or starts another child.
+        connection.end(&id);
+        return None;
     }
+    // A cancel on another thread may have come before the call was there to be cancelled.
+    if !matches!(connection.outlet, Outlet::Stdio(_)) && connection.is_cancelled(&id) {
+        child.link.cancel(key, None);
+    }
+    Some(Sent::To(child, key))
 }
 
 /// Where a request went.
@@ -112,13 +114,45 @@ async fn carry(
         pipes.catalogue.check_call(&message.name().unwrap_or_default())?;
     }
     let question = stand_in_question(message);
-    let child = match route(pipes, connection, message, question.as_ref()).await? {
-        Route::Child(child) => child,
-        Route::StandIn(answer) => {
-            reply.finish(as_answer_to(&answer, &id));
-            return Ok(Sent::Answered);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let child = match route(pipes, connection, message, question.as_ref()).await? {
+            Route::Child(child) => child,
+            Route::StandIn(answer) => {
+                reply.finish(as_answer_to(&answer, &id));
+                return Ok(Sent::Answered);
+            }
+        };
+        match send(pipes, connection, message, reply, child).await {
+            // It was stopped for being idle just now. Nothing was sent, so another can be asked.
+            Err(CallError::Restarting { .. }) if tries < 3 => {}
+            sent => return sent,
         }
-    };
+    }
+}
+
+async fn send(
+    pipes: &Pipes,
+    connection: &Arc<Connection>,
+    message: &Message,
+    reply: &Arc<Outbox>,
+    child: Arc<Child>,
+) -> Result<Sent, CallError> {
+    let id = message.id().unwrap_or_default();
+    if connection.is_closed() {
+        // The session ended while its child was being started.
+        pipes.pool.connection_closed(connection);
+        return Err(CallError::NoSuchSession);
+    }
+    if message.method() == "resources/unsubscribe"
+        && let Some(uri) = message.head().name.as_ref().map(|span| message.slice(span))
+        && child.link.leave_subscription(&uri, connection)
+    {
+        let id = String::from_utf8_lossy(&id);
+        reply.finish(Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)));
+        return Ok(Sent::Answered);
+    }
     if !child.link.outbox.has_room() {
         child.link.outbox.room().await;
     }
@@ -165,7 +199,7 @@ async fn route(
         }
     }
     let key = match pipes.pool.isolation() {
-        Isolation::Shared => ChildKey::Shared(revision(connection, message)),
+        Isolation::Shared => ChildKey::Shared,
         Isolation::Session => {
             let caller = ChildKey::Caller(CallerKey::Connection(connection.id));
             if !meta::is_discovery(message.method()) || pipes.pool.find(&caller).is_some() {
@@ -217,7 +251,7 @@ async fn initialize(
         pipes.pool.connection_closed(connection);
     }
     let key = match pipes.pool.isolation() {
-        Isolation::Shared => ChildKey::Shared(revision(connection, message)),
+        Isolation::Shared => ChildKey::Shared,
         Isolation::Session => {
             let question = stand_in_question(message);
             if let Some(answer) = question.as_ref().and_then(|question| pipes.catalogue.recall(question)) {
@@ -227,7 +261,7 @@ async fn initialize(
         }
     };
     let child = pipes.pool.child(&key).await?;
-    let answer = child.handshake(connection).await?.clone();
+    let answer = child.handshake(connection).await?;
     if answer.head().error.is_none()
         && let Some(question) = stand_in_question(message)
     {
@@ -304,19 +338,6 @@ pub fn response(connection: &Arc<Connection>, message: &Message) {
 /// Whether this message is for [`request`].
 pub fn is_request(message: &Message) -> bool {
     message.kind() == Kind::Request
-}
-
-/// The revision the client speaks; clients of different ones do not share a process.
-fn revision(connection: &Connection, message: &Message) -> Box<str> {
-    if let Some(version) = &message.head().version {
-        return version.clone();
-    }
-    let asked = connection.recorded().initialize.and_then(|initialize| {
-        let params = initialize.head().params.clone()?;
-        let value: serde_json::Value = serde_json::from_slice(&initialize.bytes()[params]).ok()?;
-        Some(value.get("protocolVersion")?.as_str()?.into())
-    });
-    asked.unwrap_or_else(|| meta::ASSUMED_LEGACY.into())
 }
 
 /// What an answer stands for: the method and its parameters, less what differs from request to request.

@@ -187,6 +187,14 @@ impl Connection {
         }
     }
 
+    pub fn awaits_answers(&self) -> bool {
+        !self.lock().in_flight.is_empty()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Waits until no request is under way.
     pub async fn all_answered(&self) {
         loop {

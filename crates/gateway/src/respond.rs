@@ -62,6 +62,8 @@ pub enum CallError {
     MissingMeta(String),
     #[error("the session's stream cannot be resumed from there")]
     NoSuchStream,
+    #[error("the server `{server}` is being started again; try again in a moment")]
+    Restarting { server: String },
     #[error("callsign is shutting down")]
     ShuttingDown,
     #[error("several callers share this server and it did not say whose client it asks")]
@@ -111,6 +113,7 @@ impl CallError {
             Self::BadHeaders(_) => row("header_mismatch", -32020, StatusCode::BAD_REQUEST),
             Self::MissingMeta(_) => row("missing_meta", -32602, StatusCode::BAD_REQUEST),
             Self::NoSuchStream => row("no_such_stream", -31016, StatusCode::NOT_FOUND),
+            Self::Restarting { .. } => row("server_restarting", -31019, StatusCode::OK),
             Self::ShuttingDown => row("shutting_down", -31017, StatusCode::SERVICE_UNAVAILABLE),
             Self::NoSingleCaller => row("no_single_caller", -31018, StatusCode::OK),
         }

@@ -66,6 +66,8 @@ pub struct Front {
     servers: RwLock<Arc<Servers>>,
     pub access: Access,
     pub sessions: Sessions,
+    /// Of all workers: whoever stops first waits for the others' clients too.
+    connections: TaskTracker,
     pub tasks: TaskTracker,
 }
 
@@ -73,7 +75,13 @@ pub type Servers = HashMap<String, Arc<Server>>;
 
 impl Front {
     pub fn new(servers: Servers, access: Access, tasks: TaskTracker) -> Self {
-        Self { servers: RwLock::new(Arc::new(servers)), access, sessions: Sessions::default(), tasks }
+        Self {
+            servers: RwLock::new(Arc::new(servers)),
+            access,
+            sessions: Sessions::default(),
+            connections: TaskTracker::new(),
+            tasks,
+        }
     }
 
     pub fn servers(&self) -> Arc<Servers> {
@@ -98,7 +106,6 @@ impl Front {
     /// Serves until `stop`, then lets what is under way finish. Workers call it side by side, each with a clone
     /// of the listener.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let connections = TaskTracker::new();
         if worker::index() == 0 {
             self.tasks.spawn(sessions::expire(Arc::downgrade(self), stop.clone()));
         }
@@ -108,8 +115,8 @@ impl Front {
                 () = stop.cancelled() => break,
             };
             match accepted {
-                Ok((stream, peer)) if connections.len() < MAX_CONNECTIONS => {
-                    connections.spawn(Arc::clone(self).connection(stream, peer, stop.clone()));
+                Ok((stream, peer)) if self.connections.len() < MAX_CONNECTIONS => {
+                    self.connections.spawn(Arc::clone(self).connection(stream, peer, stop.clone()));
                 }
                 Ok(_) => tracing::warn!("a connection was refused: there are {MAX_CONNECTIONS} already"),
                 Err(error) => {
@@ -120,9 +127,10 @@ impl Front {
             }
         }
         drop(listener);
-        connections.close();
-        if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
-            tracing::warn!("{} connections did not finish in time", connections.len());
+        self.sessions.close_standing_streams();
+        self.connections.close();
+        if tokio::time::timeout(DRAIN, self.connections.wait()).await.is_err() {
+            tracing::warn!("{} connections did not finish in time", self.connections.len());
         }
     }
 
@@ -142,7 +150,10 @@ impl Front {
             let (front, watch) = (Arc::clone(&self), Arc::clone(&watch));
             async move {
                 watch.begin();
-                let response = front.handle(request, &watch).await;
+                let mut response = front.handle(request, &watch).await;
+                if watch.is_last() {
+                    response = closing(response);
+                }
                 Ok::<_, Infallible>(response.map(|body| body.watched(watch)))
             }
         });
@@ -172,7 +183,6 @@ impl Front {
             return closing(refused);
         }
         if parts.uri.path() == "/healthz" {
-            watch.next_head();
             return plain(StatusCode::OK, "ok\n");
         }
         let principal = match self.access.authenticate(&parts) {
@@ -180,10 +190,13 @@ impl Front {
             Err(refused) => return closing(refused),
         };
         let Some(name) = parts.uri.path().strip_prefix("/mcp/") else {
-            return plain(StatusCode::NOT_FOUND, "there is nothing here; servers are at /mcp/NAME\n");
+            return closing(plain(
+                StatusCode::NOT_FOUND,
+                "there is nothing here; servers are at /mcp/NAME\n",
+            ));
         };
         let Some(server) = self.servers().get(name).cloned() else {
-            return failed(&CallError::NoSuchServer(name.to_owned()), None);
+            return closing(failed(&CallError::NoSuchServer(name.to_owned()), None));
         };
         let inbound = Inbound { principal, parts, server };
         match inbound.parts.method {
@@ -196,18 +209,11 @@ impl Front {
                         return closing(response);
                     }
                 };
-                watch.next_head();
                 self.post(inbound, body).await
             }
-            Method::GET => {
-                watch.next_head();
-                self.get(inbound).await
-            }
-            Method::DELETE => {
-                watch.next_head();
-                self.delete(inbound).await
-            }
-            _ => not_allowed(),
+            Method::GET => self.get(inbound).await,
+            Method::DELETE => self.delete(inbound).await,
+            _ => closing(not_allowed()),
         }
     }
 

@@ -27,7 +27,7 @@ use bridge::Bridge;
 pub use pipe::{standard_input, standard_output};
 
 /// How long calls under way may take once the host has said its last word.
-const LAST_ANSWERS: Duration = Duration::from_secs(10);
+const LAST_ANSWERS: Duration = Duration::from_secs(60);
 /// How long our processes may take to end.
 const ENDING: Duration = Duration::from_secs(6);
 /// How long the host may take to read what is still queued for it.
@@ -49,15 +49,22 @@ pub async fn serve(
         gone.cancel(); // A host that does not read any more is gone.
     });
     let connection = Arc::new(Connection::new(Principal::local(), Outlet::Stdio(Arc::clone(&outbox))));
+    let bridge = match &server.backend {
+        Backend::Pipes(_) => None,
+        Backend::Remote(remote) => Some(Bridge::new(remote, &connection, &outbox)),
+    };
     let host = Host { server, connection, outbox, tasks: tasks.clone() };
     tokio::select! {
-        () = host.read(input) => {
+        () = host.read(input, bridge.as_ref()) => {
             tokio::select! {
                 _ = tokio::time::timeout(LAST_ANSWERS, host.connection.all_answered()) => {}
                 () = stop.cancelled() => {}
             }
         }
         () = stop.cancelled() => {}
+    }
+    if let Some(bridge) = &bridge {
+        bridge.end().await;
     }
     host.server.close();
     host.connection.close();
@@ -76,12 +83,8 @@ struct Host {
 }
 
 impl Host {
-    async fn read(&self, input: impl AsyncRead + Unpin) {
+    async fn read(&self, input: impl AsyncRead + Unpin, bridge: Option<&Bridge>) {
         let mut reader = LineReader::new(input, MAX_INBOUND);
-        let bridge = match &self.server.backend {
-            Backend::Pipes(_) => None,
-            Backend::Remote(remote) => Some(Bridge::new(remote, &self.connection, &self.outbox)),
-        };
         loop {
             let line = match reader.next().await {
                 Ok(Some(line)) => line,
@@ -93,7 +96,7 @@ impl Host {
                     Message::parse(text).map_err(|refused| (CallError::Refused(refused), None))
                 }
             };
-            match (parsed, &bridge) {
+            match (parsed, bridge) {
                 (Err((error, id)), _) => drop(self.outbox.push(error.to_message(id.as_deref()))),
                 (Ok(message), Some(bridge)) => bridge.carry(message).await,
                 (Ok(message), None) => self.carry(message).await,

@@ -1,6 +1,6 @@
 //! The few things we read in answers. Everything else in them passes unseen.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mcp::{Message, Span};
@@ -62,6 +62,37 @@ pub fn task_lifetime(result: &[u8]) -> Option<Duration> {
         Created { .. } => return None,
     };
     Some(ttl.map_or(DEFAULT_HOLD, Duration::from_millis).min(LONGEST_HOLD))
+}
+
+/// How long an answer may stand in for its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShelfLife {
+    /// The old era: until something changes.
+    Unsaid,
+    Until(Instant),
+    /// Not for anybody else.
+    Private,
+}
+
+pub fn shelf_life(answer: &Message) -> ShelfLife {
+    #[derive(Deserialize)]
+    struct Kept<'a> {
+        #[serde(borrow, rename = "cacheScope")]
+        scope: Option<std::borrow::Cow<'a, str>>,
+        #[serde(rename = "ttlMs")]
+        ttl_ms: Option<u64>,
+    }
+    let result = answer.head().result.clone().map(|span| &answer.bytes()[span]);
+    let Some(kept) = result.and_then(|result| serde_json::from_slice::<Kept<'_>>(result).ok()) else {
+        return ShelfLife::Private;
+    };
+    match (kept.scope.as_deref(), kept.ttl_ms) {
+        (None, None) => ShelfLife::Unsaid,
+        (Some("public"), Some(ttl)) => {
+            ShelfLife::Until(Instant::now() + Duration::from_millis(ttl).min(LONGEST_HOLD))
+        }
+        _ => ShelfLife::Private,
+    }
 }
 
 /// The uri of `notifications/resources/updated`, as it is written.

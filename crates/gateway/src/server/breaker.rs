@@ -39,7 +39,8 @@ impl Breaker {
         self.failures.clear();
     }
 
-    pub fn ask(&mut self, now: Instant) -> Verdict {
+    /// `unproven`: processes that run and have not answered anything yet.
+    pub fn ask(&mut self, now: Instant, unproven: usize) -> Verdict {
         self.forget_old(now);
         let failures = self.failures.len();
         let (Some(oldest), Some(last)) = (self.failures.front(), self.failures.back()) else {
@@ -47,6 +48,9 @@ impl Breaker {
         };
         if failures >= MOST_FAILURES {
             return Verdict::Refuse { failures, until: *oldest + WINDOW };
+        }
+        if failures + unproven >= MOST_FAILURES {
+            return Verdict::Wait(now + FIRST_WAIT);
         }
         let doubled = FIRST_WAIT * (1 << (failures - 1).min(16));
         let at = *last + doubled.min(LONGEST_WAIT);
@@ -71,7 +75,7 @@ mod tests {
         let mut now = begin;
         let mut starts = 0;
         while now < begin + WINDOW {
-            match breaker.ask(now) {
+            match breaker.ask(now, 0) {
                 Verdict::Start => {
                     starts += 1;
                     breaker.failed(now);
@@ -85,11 +89,11 @@ mod tests {
         }
         assert_eq!(starts, MOST_FAILURES);
         assert_eq!(
-            breaker.ask(now),
+            breaker.ask(now, 0),
             Verdict::Wait(breaker.failures[4] + Duration::from_millis(1600)).min_start(now)
         );
         breaker.served();
-        assert_eq!(breaker.ask(now), Verdict::Start);
+        assert_eq!(breaker.ask(now, 0), Verdict::Start);
     }
 
     impl Verdict {

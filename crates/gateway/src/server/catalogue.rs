@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -19,9 +19,12 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::respond::CallError;
+use crate::server::answer::{self, ShelfLife};
 
 /// Tools one server may list.
 pub const MAX_TOOLS: usize = 1000;
+/// Tools one server may have listed at all.
+const MAX_KNOWN: usize = 10 * MAX_TOOLS;
 /// Answers kept to stand in for a lobby that has stopped.
 const MAX_ANSWERS: usize = 64;
 
@@ -38,7 +41,8 @@ pub struct Catalogue {
 struct State {
     record: Record,
     read_at: Option<SystemTime>,
-    answers: HashMap<Bytes, Message>,
+    /// With the time until which each holds.
+    answers: HashMap<Bytes, (Message, Option<Instant>)>,
     /// Arguments that a tool wants mirrored in `Mcp-Param-*`: argument and header name.
     mirrored: HashMap<String, Vec<(String, String)>>,
 }
@@ -104,6 +108,10 @@ impl Catalogue {
             if self.pin && matches!(judged, Judged::Changed | Judged::LookAlike) {
                 withheld.push(mcp::envelope::span_in(result, raw));
             }
+        }
+        if state.record.approved.len() > MAX_KNOWN {
+            let server = self.server.clone();
+            return Err(CallError::ListTooLong { server, what: "tools over time", limit: MAX_KNOWN });
         }
         if listing.next.is_none() {
             state.record.settled = true;
@@ -206,11 +214,19 @@ impl Catalogue {
         if state.answers.len() >= MAX_ANSWERS {
             state.answers.clear();
         }
-        state.answers.insert(question, answer);
+        let holds = match answer::shelf_life(&answer) {
+            ShelfLife::Unsaid => None,
+            ShelfLife::Until(until) => Some(until),
+            ShelfLife::Private => return,
+        };
+        state.answers.insert(question, (answer, holds));
     }
 
     pub fn recall(&self, question: &[u8]) -> Option<Message> {
-        self.lock().answers.get(question).cloned()
+        let mut state = self.lock();
+        self.refresh(&mut state);
+        let (answer, holds) = state.answers.get(question)?;
+        holds.is_none_or(|until| Instant::now() < until).then(|| answer.clone())
     }
 
     /// Something has changed: no old answer stands in any more.
@@ -244,7 +260,11 @@ impl Catalogue {
             return;
         }
         match std::fs::read(file).map(|text| serde_json::from_slice(&text)) {
-            Ok(Ok(record)) => (state.record, state.read_at) = (record, Some(modified)),
+            Ok(Ok(record)) => {
+                // Somebody approved something: what was kept may lack it.
+                state.answers.clear();
+                (state.record, state.read_at) = (record, Some(modified));
+            }
             Ok(Err(error)) => {
                 tracing::error!(file = %file.display(), %error, "the record of tools cannot be read and is left as it is");
             }
@@ -299,7 +319,12 @@ impl State {
 impl Record {
     fn looks_like_another(&self, name: &str) -> bool {
         let visible = visible(name);
-        self.approved.keys().any(|other| other != name && self::visible(other) == visible)
+        if visible != name && self.approved.contains_key(&visible) {
+            return true;
+        }
+        // Only a name with characters beyond ASCII can look like another without being it.
+        (self.approved.keys().filter(|other| !other.is_ascii()))
+            .any(|other| other != name && self::visible(other) == visible)
     }
 }
 

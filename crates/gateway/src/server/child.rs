@@ -17,7 +17,8 @@ use mcp::splice::{Edit, on_one_line};
 use mcp::stdio::{Line, LineReader};
 use supervise::{Control, ExitStatus};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OnceCell, oneshot, watch};
+use tokio::sync::{oneshot, watch};
+use tokio_util::task::TaskTracker;
 
 use crate::connection::{Connection, Recorded};
 use crate::outbox::Outbox;
@@ -38,7 +39,7 @@ const END_GRACE: Duration = Duration::from_secs(4);
 /// How long a server has to answer the replayed `initialize`.
 const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a reader that does not read holds everybody else up.
-const SLOW_READER: Duration = Duration::from_secs(30);
+pub(super) const SLOW_READER: Duration = Duration::from_secs(30);
 /// What to do about a server that holds a port or a lock.
 const ONLY_ONE: &str =
     "; another process of it runs already: if it can run only once, set isolation = \"shared\" for it";
@@ -50,14 +51,19 @@ pub struct Child {
     pub key: ChildKey,
     pub link: Arc<Link>,
     pub started: Instant,
-    handshake: OnceCell<Result<Message, CallError>>,
+    handshake: Mutex<Option<Handshake>>,
+    ready: AtomicBool,
     initialized: AtomicBool,
     /// It was told to stop; nothing new goes to it.
     leaving: AtomicBool,
     stop: watch::Sender<Stop>,
     stderr: Arc<Stderr>,
     options: Arc<LinkOptions>,
+    tasks: TaskTracker,
 }
+
+/// The server's answer to `initialize`, once it is there.
+type Handshake = watch::Receiver<Option<Result<Message, CallError>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stop {
@@ -75,23 +81,32 @@ pub enum Ended {
 }
 
 impl Child {
-    pub fn new(key: ChildKey, options: Arc<LinkOptions>) -> Self {
+    pub fn new(key: ChildKey, options: Arc<LinkOptions>, tasks: TaskTracker) -> Self {
         let role = if matches!(key, ChildKey::Lobby(_)) { Role::Lobby } else { Role::Serving };
         Self {
             key,
             link: Arc::new(Link::new(Arc::clone(&options), role)),
             started: Instant::now(),
-            handshake: OnceCell::new(),
+            handshake: Mutex::default(),
+            ready: AtomicBool::new(false),
             initialized: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             stop: watch::Sender::new(Stop::No),
             stderr: Arc::default(),
             options,
+            tasks,
         }
     }
 
     pub fn is_alive(&self) -> bool {
         !self.leaving.load(Ordering::Acquire) && !self.link.has_ended()
+    }
+
+    /// Stops the process if nobody uses it, and not a moment after somebody began to.
+    pub fn stop_if_idle_since(&self, since: Instant) {
+        if self.link.retire_if_idle_since(since) {
+            self.stop();
+        }
     }
 
     /// Ends the process and everything it started. Returns at once.
@@ -111,13 +126,38 @@ impl Child {
     }
 
     /// Tells the server what its client said first, once, and returns its answer to `initialize`.
-    pub async fn handshake(&self, connection: &Arc<Connection>) -> Result<&Message, CallError> {
-        let outcome = self.handshake.get_or_init(|| self.replay(connection)).await;
-        outcome.as_ref().map_err(Clone::clone)
+    ///
+    /// The telling goes on if the one who waits for it goes away: a server must not be initialized twice.
+    pub async fn handshake(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<Message, CallError> {
+        let mut outcome = {
+            let mut handshake = self.handshake.lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = || {
+                let (sender, receiver) = watch::channel(None);
+                let (child, connection) = (Arc::clone(self), Arc::clone(connection));
+                self.tasks.spawn(async move {
+                    let outcome = child.replay(&connection).await;
+                    let served = matches!(&outcome, Ok(answer) if answer.head().error.is_none());
+                    child.ready.store(served, Ordering::Release);
+                    if served {
+                        // After `ready`: an `initialized` that comes now is passed on by whoever brings it.
+                        child.pass_initialized(&connection);
+                    } else {
+                        child.stop(); // What one client was refused with must not be told the next one.
+                    }
+                    sender.send_replace(Some(outcome));
+                });
+                receiver
+            };
+            handshake.get_or_insert_with(begin).clone()
+        };
+        match outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) | Err(_) => Err(self.why_gone()),
+        }
     }
 
     pub fn is_ready(&self) -> bool {
-        self.handshake.get().is_some_and(Result::is_ok)
+        self.ready.load(Ordering::Acquire)
     }
 
     async fn replay(&self, connection: &Arc<Connection>) -> Result<Message, CallError> {
@@ -132,18 +172,11 @@ impl Child {
         let (sender, receiver) = oneshot::channel();
         self.link.call(connection, &initialize, Reply::Internal(sender))?;
         let patience = self.options.timeout.unwrap_or(HANDSHAKE).min(HANDSHAKE);
-        let answer = match tokio::time::timeout(patience, receiver).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_gone)) => return Err(self.why_gone()),
-            Err(_late) => {
-                self.stop();
-                return Err(CallError::Timeout { server: server(), seconds: patience.as_secs() });
-            }
-        };
-        if answer.head().error.is_none() {
-            self.pass_initialized(connection);
+        match tokio::time::timeout(patience, receiver).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_gone)) => Err(self.why_gone()),
+            Err(_late) => Err(CallError::Timeout { server: server(), seconds: patience.as_secs() }),
         }
-        Ok(answer)
     }
 
     /// Sends `notifications/initialized`, and the log level after it, as soon as both sides are there. Once.
@@ -186,11 +219,12 @@ impl Child {
             let erring = self.stderr.fill(stderr);
             let reading = self.read(&mut reader);
             tokio::pin!(writing, erring, reading);
-            let (mut written, mut erred) = (false, false);
+            let mut erred = false;
             loop {
                 tokio::select! {
                     () = &mut reading => return,
-                    () = &mut writing, if !written => written = true,
+                    // A server that does not read any more answers nothing any more.
+                    () = &mut writing => return,
                     () = &mut erring, if !erred => erred = true,
                 }
             }
@@ -223,8 +257,8 @@ impl Child {
                 Ok(None) | Err(_) => return,
             };
             match line {
-                Line::TooLong(_) => {
-                    self.link.lost_an_answer();
+                Line::TooLong(ends) => {
+                    self.link.lost_an_answer(ends.id().as_deref());
                     strikes += 1;
                     if strikes >= STRIKES {
                         tracing::warn!(server = self.options.server, "ended: too many lines over the limit");

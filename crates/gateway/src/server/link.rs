@@ -94,6 +94,7 @@ impl Link {
         let state = State {
             pending: HashMap::default(),
             attached: Vec::new(),
+            many: false,
             subscriptions: HashSet::new(),
             held_until: None,
             last_used: Instant::now(),
@@ -152,7 +153,10 @@ impl Link {
             },
             about,
             question: if self.role == Role::Lobby { crate::call::stand_in_question(message) } else { None },
-            deadline: self.options.timeout.map(|timeout| Instant::now() + timeout),
+            // A subscription is meant to last.
+            deadline: (self.options.timeout)
+                .filter(|_| message.method() != "subscriptions/listen")
+                .map(|timeout| Instant::now() + timeout),
             given_up: None,
         };
         let mut written = [0; 20];
@@ -213,13 +217,26 @@ impl Link {
         }
     }
 
-    /// A line was dropped for its size. Any call may have lost its answer, so none waits on.
-    pub fn lost_an_answer(&self) {
+    /// Forgets a subscription that others have too, so that the server must not hear of its end.
+    pub fn leave_subscription(&self, uri: &Bytes, connection: &Connection) -> bool {
+        let mut state = self.lock();
+        let shared = state.subscriptions.iter().any(|(of, by)| of == uri && *by != connection.id);
+        shared && state.subscriptions.remove(&(uri.clone(), connection.id))
+    }
+
+    /// A line was dropped for its size. Where it does not show whose answer it was, none waits on.
+    pub fn lost_an_answer(&self, id: Option<&[u8]>) {
         self.options.counters.too_long.fetch_add(1, Ordering::Relaxed);
         let limit = self.options.max_message;
         let error = CallError::AnswerTooLarge { server: self.server().to_owned(), limit };
-        let pending: Vec<Pending> = self.lock().pending.drain().map(|(_, pending)| pending).collect();
-        for pending in pending {
+        let key = id.and_then(|id| std::str::from_utf8(id).ok()?.parse::<u64>().ok());
+        let mut state = self.lock();
+        let lost: Vec<Pending> = match key.and_then(|key| state.pending.remove(&key)) {
+            Some(pending) => vec![pending],
+            None => state.pending.drain().map(|(_, pending)| pending).collect(),
+        };
+        drop(state);
+        for pending in lost {
             pending.fail(&error);
         }
     }
@@ -269,6 +286,17 @@ impl Link {
         let busy = !state.pending.is_empty() || !state.subscriptions.is_empty();
         let held = state.held_until.is_some_and(|until| now < until);
         (!busy && !held).then_some(state.last_used)
+    }
+
+    /// Takes no more calls, if none is under way and none has been since `since`. A call that comes later is told
+    /// to look for another child.
+    pub fn retire_if_idle_since(&self, since: Instant) -> bool {
+        let mut state = self.lock();
+        let idle = state.pending.is_empty() && state.subscriptions.is_empty() && state.last_used <= since;
+        if idle && state.ended.is_none() {
+            state.ended = Some(CallError::Restarting { server: self.server().to_owned() });
+        }
+        idle
     }
 
     /// Whether the server ever answered anything.

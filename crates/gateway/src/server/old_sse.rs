@@ -3,7 +3,7 @@
 //! It is a pipe in two halves, so a [`Link`] serves it like a process.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, Uri};
@@ -11,12 +11,15 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use mcp::{Message, sse};
 
+use super::child::SLOW_READER;
 use super::link::{Link, Role};
 use super::remote::{Outgoing, Remote, post_headers};
 use crate::respond::CallError;
 
 /// How long the server may take to say where to post.
 const ENDPOINT: Duration = Duration::from_secs(10);
+/// How often deadlines are looked at.
+const SWEEP: Duration = Duration::from_millis(500);
 
 /// Opens the stream and waits for the address. The link lives until the stream ends.
 pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
@@ -72,18 +75,29 @@ fn resolve(base: &Uri, endpoint: &[u8]) -> Option<Uri> {
     builder.path_and_query(path).build().ok()
 }
 
+/// Reads until the stream or the link ends, and keeps the deadlines of the calls on it.
 async fn read(link: Arc<Link>, mut events: Events) {
-    while let Some(event) = events.next().await {
+    let mut tick = tokio::time::interval(SWEEP);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = link.outbox.closed() => break,
+            _ = tick.tick() => {
+                // A server that ignores a cancel is not ours to end; its late answer goes nowhere.
+                let _not_ours = link.sweep(Instant::now());
+                continue;
+            }
+        };
+        let Some(event) = event else { break };
         match Message::parse(event.data) {
             Ok(message) => {
-                if let Some(full) = link.receive(message) {
-                    full.room().await;
+                if let Some(full) = link.receive(message)
+                    && tokio::time::timeout(SLOW_READER, full.room()).await.is_err()
+                {
+                    full.close();
                 }
             }
             Err(refused) => tracing::debug!(server = link.server(), %refused, "an event was skipped"),
-        }
-        if link.outbox.is_closed() {
-            break;
         }
     }
     let reason = "its event stream ended".to_owned();

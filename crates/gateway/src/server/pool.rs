@@ -34,8 +34,8 @@ pub enum ChildKey {
     Lobby(ConnectionId),
     /// Serves one caller.
     Caller(CallerKey),
-    /// Serves everybody who speaks this revision.
-    Shared(Box<str>),
+    /// Serves everybody.
+    Shared,
 }
 
 /// A caller. For a client without identity it is the connection, for good.
@@ -110,9 +110,13 @@ impl Pool {
                 Admission::NotBefore(at) => at,
                 Admission::Full => patience,
             };
-            let limit = self.spec.max_children;
             if Instant::now() >= patience {
-                return Err(CallError::Busy { server: self.options.server.clone(), limit });
+                let (server, limit) = (self.options.server.clone(), self.spec.max_children);
+                return Err(if wait == patience {
+                    CallError::Busy { server, limit }
+                } else {
+                    CallError::Restarting { server }
+                });
             }
             tokio::select! {
                 () = freed => {}
@@ -130,7 +134,10 @@ impl Pool {
         if let Some(child) = state.children.get(key).filter(|child| child.is_alive()) {
             return Ok(Admission::Here(Arc::clone(child)));
         }
-        match state.breaker.ask(now) {
+        // While a server fails, those that have not shown yet whether they serve count as if they would not.
+        let unproven =
+            state.children.values().filter(|child| child.is_alive() && !child.link.has_answered()).count();
+        match state.breaker.ask(now, unproven) {
             Verdict::Start => {}
             Verdict::Wait(until) => return Ok(Admission::NotBefore(until)),
             Verdict::Refuse { failures, until } => {
@@ -147,12 +154,17 @@ impl Pool {
         let count = state.children.keys().filter(|other| alike(other)).count() + state.leaving;
         if count >= self.spec.max_children {
             // The least recently used of those that do nothing makes room.
+            let going =
+                state.children.values().filter(|child| alike(&child.key) && !child.is_alive()).count();
+            if count - going - state.leaving < self.spec.max_children {
+                return Ok(Admission::Full); // Room is being made already.
+            }
             let idle = (state.children.values())
                 .filter(|child| alike(&child.key) && child.is_alive())
                 .filter_map(|child| Some((child.link.idle_since(now)?, child)))
                 .min_by_key(|(since, _)| *since);
-            if let Some((_, child)) = idle {
-                child.stop();
+            if let Some((since, child)) = idle {
+                child.stop_if_idle_since(since);
             }
             return Ok(Admission::Full);
         }
@@ -166,7 +178,7 @@ impl Pool {
             server: self.options.server.clone(),
             reason: error.to_string(),
         })?;
-        let child = Arc::new(Child::new(key.clone(), Arc::clone(&self.options)));
+        let child = Arc::new(Child::new(key.clone(), Arc::clone(&self.options), self.tasks.clone()));
         if state.children.insert(key.clone(), Arc::clone(&child)).is_some() {
             state.leaving += 1; // The one before was told to stop and still runs.
         }
@@ -251,7 +263,7 @@ impl Pool {
         let state = self.lock();
         let concerns = |key: &ChildKey| match key {
             ChildKey::Lobby(id) | ChildKey::Caller(CallerKey::Connection(id)) => *id == connection.id,
-            ChildKey::Shared(_) => true,
+            ChildKey::Shared => true,
         };
         state.children.values().filter(|child| concerns(&child.key)).cloned().collect()
     }
@@ -283,10 +295,10 @@ impl Pool {
             }
             let idle = match child.key {
                 ChildKey::Lobby(_) => LOBBY_IDLE,
-                ChildKey::Caller(_) | ChildKey::Shared(_) => self.spec.idle,
+                ChildKey::Caller(_) | ChildKey::Shared => self.spec.idle,
             };
-            if child.link.idle_since(now).is_some_and(|since| now >= since + idle) {
-                child.stop();
+            if let Some(since) = child.link.idle_since(now).filter(|since| now >= *since + idle) {
+                child.stop_if_idle_since(since);
             }
         }
         self.freed.notify_waiters();

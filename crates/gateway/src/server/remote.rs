@@ -21,13 +21,15 @@ use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use crate::address::{self, Written};
+use crate::address;
 use crate::respond::CallError;
 use crate::server::link::LinkOptions;
 use crate::worker;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long a server may take to hear that a session is over.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// How long an unused connection is kept.
 const KEEP: Duration = Duration::from_mins(1);
 /// How much of an error's body is shown.
@@ -116,6 +118,15 @@ impl Remote {
         })
     }
 
+    /// Tells the server that a session is over. It may not care.
+    pub async fn end_session(&self, session: HeaderValue) {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static("mcp-session-id"), session);
+        let (method, body) = (Method::DELETE, Bytes::new());
+        let _heard =
+            self.send(Outgoing { method, uri: None, headers, body, tool: None, wait: Some(GOODBYE) }).await;
+    }
+
     /// What a response that is no answer means. Nothing it points to is opened.
     pub async fn refusal(&self, response: Response<Incoming>) -> CallError {
         let (server, status) = (self.name().to_owned(), response.status());
@@ -190,11 +201,7 @@ async fn connect(uri: &Uri, allow_private: bool) -> io::Result<TcpStream> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let refused =
         |reason: address::Refused| io::Error::new(io::ErrorKind::PermissionDenied, reason.to_string());
-    address::check_host(host, allow_private).map_err(refused)?;
-    let written = match bare {
-        "localhost" | "127.0.0.1" | "::1" => Written::LoopbackLiteral,
-        _ => Written::Other,
-    };
+    let written = address::check_host(host, allow_private).map_err(refused)?.written();
     let addresses: Vec<SocketAddr> = match bare.parse::<IpAddr>() {
         Ok(ip) => vec![SocketAddr::new(ip, port)],
         Err(_) => tokio::net::lookup_host((bare, port)).await?.collect(),

@@ -1,6 +1,8 @@
 //! Requests for servers that are processes of ours.
 
+use std::future::Future as _;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -148,22 +150,20 @@ async fn answer(
 ) -> Response<Body> {
     let outbox = Arc::new(Outbox::new());
     let is_initialize = message.method() == "initialize";
-    // On its own, because a client of the old era that goes away does not cancel what it asked for.
+    // On its own where it takes time: a client of the old era that goes away does not cancel what it asked for.
     let mut carried = Box::pin(carry(Arc::clone(session), message, Arc::clone(&outbox)));
-    let first = async {
-        carried.as_mut().await;
-        outbox.pop().await
-    };
+    let done = std::future::poll_fn(|context| Poll::Ready(carried.as_mut().poll(context).is_ready())).await;
+    if !done {
+        front.tasks.spawn(carried);
+    }
+    let first = outbox.pop();
     let first = if is_initialize { Ok(first.await) } else { tokio::time::timeout(PROMPT, first).await };
     match first {
         Ok(Some(answer)) if answer.last => json(StatusCode::OK, answer.bytes),
         Ok(Some(first)) => stream_from(inbound, session, &outbox, Some(first)),
         // Cancelled: the protocol wants no answer, the client's request wants an end.
         Ok(None) => accepted(),
-        Err(_slow) => {
-            front.tasks.spawn(carried);
-            stream_from(inbound, session, &outbox, None)
-        }
+        Err(_slow) => stream_from(inbound, session, &outbox, None),
     }
 }
 

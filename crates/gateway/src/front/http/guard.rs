@@ -73,7 +73,7 @@ impl Access {
         let ip = self.listen.ip();
         if ip.is_loopback() {
             // The port is not compared: a forwarded one is common, and a page cannot choose the name.
-            return is_loopback_name(host);
+            return is_loopback_name(host) || host == ip.to_string();
         }
         right_port && (ip.is_unspecified() || host == ip.to_string()) || is_loopback_name(host)
     }

@@ -67,13 +67,14 @@ async fn relay(
     remote: &Arc<Remote>,
     message: Message,
 ) -> Result<Response<Body>, CallError> {
-    let session = session_of(front, inbound)?;
+    let modern = message.head().version.is_some();
+    // The new era has no sessions; an id left over from the old one means nothing there.
+    let session = if modern { None } else { session_of(front, inbound)? };
     if let Some(session) = &session
         && let Some(link) = session.link()
     {
         return Ok(exchange::over_link(front, inbound, session, &link, message).await);
     }
-    let modern = message.head().version.is_some();
     if modern {
         check_mirrors(inbound, &message)?;
     }
@@ -114,16 +115,16 @@ async fn relay(
     if status == StatusCode::NOT_FOUND
         && let Some(session) = &session
     {
+        session.set_upstream(None); // It does not know it any more.
         front.sessions.close(session);
     }
     let upstream = response.headers().get(SESSION_ID).cloned();
     let mut response = if message.method() == "tools/list" && status == StatusCode::OK {
-        if let Some(mut under_way) = under_way {
-            under_way.answered = true;
-        }
         inspected(remote, response, &message).await?
     } else {
-        passed_back(remote, response, under_way)
+        // A stream of events may be silent as long as nothing happens.
+        let listens = message.method() == "subscriptions/listen";
+        passed_back(remote, response, remote.options.timeout.filter(|_| !listens), under_way)
     };
     if message.method() == "initialize" && status == StatusCode::OK && session.is_none() {
         let session =
@@ -142,7 +143,9 @@ async fn fall_back(
     response: Response<Incoming>,
     message: Message,
 ) -> Result<Response<Body>, CallError> {
-    let Ok(link) = old_sse::connect(remote).await else { return Ok(passed_back(remote, response, None)) };
+    let Ok(link) = old_sse::connect(remote).await else {
+        return Ok(passed_back(remote, response, remote.options.timeout, None));
+    };
     let session = front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?;
     session.set_link(Arc::clone(&link));
     Ok(exchange::over_link(front, inbound, &session, &link, message).await)
@@ -167,13 +170,14 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Remote)
         };
         let sent = remote.send(outgoing).await;
         if let (true, Some(session)) = (ends, &session) {
+            session.set_upstream(None); // It has been told.
             front.sessions.close(session);
         }
         let response = sent?;
         if response.status() == StatusCode::UNAUTHORIZED || response.status().is_redirection() {
             return Err(remote.refusal(response).await);
         }
-        Ok(passed_back(remote, response, None))
+        Ok(passed_back(remote, response, None, None))
     };
     passed.await.unwrap_or_else(|error| failed(&error, None))
 }
@@ -190,7 +194,8 @@ fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
 struct UnderWay {
     session: Arc<Session>,
     id: Bytes,
-    /// A client of the old era that goes away has not cancelled; it may still do so.
+    /// False while an answer is being passed back: a client of the old era that goes away then has not cancelled,
+    /// and may still do so.
     answered: bool,
 }
 
@@ -202,7 +207,14 @@ impl UnderWay {
         }
         // The server itself judges an id that is used twice.
         let _judged_there = session.connection.begin(&id);
-        Some(Self { session, id, answered: false })
+        Some(Self { session, id, answered: true })
+    }
+}
+
+impl UnderWay {
+    fn unanswered(mut self) -> Self {
+        self.answered = false;
+        self
     }
 }
 
@@ -262,12 +274,16 @@ fn head_back(response: &Response<Incoming>) -> Response<Body> {
     back
 }
 
-fn passed_back(remote: &Remote, response: Response<Incoming>, under_way: Option<UnderWay>) -> Response<Body> {
+fn passed_back(
+    remote: &Remote,
+    response: Response<Incoming>,
+    silence: Option<Duration>,
+    under_way: Option<UnderWay>,
+) -> Response<Body> {
     let mut back = head_back(&response);
     let unit = if is_stream(&response) { Unit::Event } else { Unit::Body };
-    let mut relay =
-        Relay::new(response.into_body(), unit, remote.options.max_message, remote.options.timeout);
-    relay.under_way = under_way;
+    let mut relay = Relay::new(response.into_body(), unit, remote.options.max_message, silence);
+    relay.under_way = under_way.map(|under_way| under_way.unanswered());
     *back.body_mut() = Body::relay(relay);
     back
 }
@@ -281,7 +297,13 @@ async fn inspected(
     let server = || remote.name().to_owned();
     let limit = remote.options.max_message;
     let (mut back, stream) = (head_back(&response), is_stream(&response));
-    let collected = Limited::new(response.into_body(), limit).collect().await;
+    let collecting = Limited::new(response.into_body(), limit).collect();
+    let collected = match remote.options.timeout {
+        Some(timeout) => tokio::time::timeout(timeout, collecting)
+            .await
+            .map_err(|_| CallError::Timeout { server: server(), seconds: timeout.as_secs() })?,
+        None => collecting.await,
+    };
     let body = collected.map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?.to_bytes();
     let look = |bytes: Bytes| -> Result<Bytes, CallError> {
         let Ok(message) = Message::parse(bytes.clone()) else { return Ok(bytes) };
@@ -321,6 +343,8 @@ pub struct Relay {
     unit: Unit,
     limit: usize,
     seen: usize,
+    /// The length of the line we are in, which frames may cut anywhere.
+    line: usize,
     silence: Option<Duration>,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -329,17 +353,24 @@ pub struct Relay {
 
 impl Relay {
     fn new(inner: Incoming, unit: Unit, limit: usize, silence: Option<Duration>) -> Self {
-        Self { inner, unit, limit, seen: 0, silence, deadline: None, timer: None, under_way: None }
+        Self { inner, unit, limit, seen: 0, line: 0, silence, deadline: None, timer: None, under_way: None }
     }
 
     fn count(&mut self, data: &[u8]) -> Result<(), Error> {
-        let end = match self.unit {
-            Unit::Body => None,
+        match self.unit {
+            Unit::Body => self.seen += data.len(),
             Unit::Event => {
-                memchr::memmem::rfind(data, b"\n\n").or_else(|| memchr::memmem::rfind(data, b"\r\n\r\n"))
+                for byte in data {
+                    self.seen += 1;
+                    match byte {
+                        b'\n' if self.line == 0 => self.seen = 0, // A blank line ends an event.
+                        b'\n' => self.line = 0,
+                        b'\r' => {}
+                        _ => self.line += 1,
+                    }
+                }
             }
-        };
-        self.seen = end.map_or(self.seen + data.len(), |end| data.len() - end);
+        }
         if self.seen > self.limit { Err("the server's message is over the limit".into()) } else { Ok(()) }
     }
 

@@ -119,6 +119,13 @@ impl Sessions {
         self.end_where(|_| true);
     }
 
+    /// Ends the streams that would otherwise never end by themselves.
+    pub fn close_standing_streams(&self) {
+        for session in self.lock().values() {
+            session.standing.close();
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.lock().len()
     }
@@ -195,6 +202,15 @@ impl Session {
         self.lock().streams.get(&number).cloned()
     }
 
+    /// A client that listens or waits for an answer is there, however silent.
+    fn is_over(&self, now: Instant) -> bool {
+        let state = self.lock();
+        let recently = |at: Instant| now.saturating_duration_since(at) < IDLE;
+        let used =
+            recently(state.last_used) || state.streams.values().any(|stream| recently(stream.last_read()));
+        !used && !self.connection.awaits_answers()
+    }
+
     fn end(&self) {
         self.connection.close();
         if let Some(link) = self.link() {
@@ -205,8 +221,15 @@ impl Session {
                 stderr: String::new(),
             });
         }
-        if let Backend::Pipes(pipes) = &self.server.backend {
-            pipes.pool.connection_closed(&self.connection);
+        match &self.server.backend {
+            Backend::Pipes(pipes) => pipes.pool.connection_closed(&self.connection),
+            Backend::Remote(remote) => {
+                let session = self.lock().upstream.take();
+                if let Some(session) = session {
+                    let there = Arc::clone(remote);
+                    remote.tasks.spawn(async move { there.end_session(session).await });
+                }
+            }
         }
     }
 
@@ -224,6 +247,6 @@ pub async fn expire(front: Weak<Front>, stop: CancellationToken) {
         }
         let Some(front) = front.upgrade() else { return };
         let now = Instant::now();
-        front.sessions.end_where(|session| now.duration_since(session.lock().last_used) > IDLE);
+        front.sessions.end_where(|session| session.is_over(now));
     }
 }

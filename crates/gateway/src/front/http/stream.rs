@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use mcp::sse;
+use tokio::sync::Notify;
 
 use crate::outbox::{Outbox, Outgoing};
 
@@ -22,20 +23,38 @@ pub struct Resumable {
     number: u64,
     pub outbox: Arc<Outbox>,
     log: Mutex<Log>,
+    /// There is more in the log, or somebody else reads.
+    changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Log {
     events: VecDeque<(u64, Outgoing)>,
     bytes: usize,
     next: u64,
     /// Who reads now. A client that comes back takes over from its own dead connection.
     reader: u64,
+    /// Nothing will follow.
+    finished: bool,
+    /// When somebody last read, or listened.
+    last_read: Instant,
 }
 
 impl Resumable {
     pub fn new(number: u64, outbox: Arc<Outbox>) -> Self {
-        Self { number, outbox, log: Mutex::default() }
+        let log = Log {
+            events: VecDeque::new(),
+            bytes: 0,
+            next: 0,
+            reader: 0,
+            finished: false,
+            last_read: Instant::now(),
+        };
+        Self { number, outbox, log: Mutex::new(log), changed: Notify::new() }
+    }
+
+    pub fn last_read(&self) -> Instant {
+        self.lock().last_read
     }
 
     /// The events after `last`, then those to come. None if some of them are gone.
@@ -44,17 +63,16 @@ impl Resumable {
         last: Option<u64>,
     ) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
         let mut log = self.lock();
-        log.reader += 1;
         let first_kept = log.events.front().map_or(log.next, |(number, _)| *number);
-        if last.is_some_and(|last| last + 1 < first_kept || last > log.next) {
+        let from = last.map_or(log.next, |last| last.saturating_add(1));
+        if from < first_kept || from > log.next {
             return None;
         }
-        let missed: VecDeque<(u64, Outgoing)> = match last {
-            Some(last) => log.events.iter().filter(|(number, _)| *number > last).cloned().collect(),
-            None => VecDeque::new(),
-        };
-        let reader = Reader { stream: Arc::clone(self), number: log.reader, missed, done: false };
+        log.reader += 1;
+        let reader = Reader { stream: Arc::clone(self), number: log.reader, from };
         drop(log);
+        // Whoever read until now learns that it is over: its connection is dead and does not know it.
+        self.changed.notify_waiters();
         Some(futures_util::stream::unfold(reader, Reader::next))
     }
 
@@ -72,12 +90,21 @@ impl Resumable {
         format!("{}-{number}", self.number)
     }
 
+    fn take(&self, outgoing: Option<Outgoing>) {
+        match outgoing {
+            Some(outgoing) => drop(self.keep(&outgoing)),
+            None => self.lock().finished = true,
+        }
+        self.changed.notify_waiters();
+    }
+
     /// Notes an event and gives it its number.
     pub fn keep(&self, outgoing: &Outgoing) -> u64 {
         let mut log = self.lock();
         let number = log.next;
         log.next += 1;
         log.bytes += outgoing.bytes.len();
+        log.finished |= outgoing.last;
         log.events.push_back((number, outgoing.clone()));
         while log.events.len() > 1 && (log.bytes > KEPT_BYTES || log.events.len() > KEPT_EVENTS) {
             if let Some((_, dropped)) = log.events.pop_front() {
@@ -102,38 +129,52 @@ pub(super) fn parse_event_id(text: &str) -> Option<(u64, u64)> {
     Some((stream.parse().ok()?, event.parse().ok()?))
 }
 
+/// Reads from the log. What comes out of the queue goes into the log first, so that no reader takes it from another.
 struct Reader {
     stream: Arc<Resumable>,
     number: u64,
-    missed: VecDeque<(u64, Outgoing)>,
-    done: bool,
+    from: u64,
+}
+
+enum Next {
+    Event(Bytes),
+    Over,
+    Wait,
 }
 
 impl Reader {
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        if self.done {
-            return None;
-        }
-        while let Some((number, outgoing)) = self.missed.pop_front() {
-            if outgoing.bytes.is_empty() {
-                continue; // It only primed the stream.
+        let stream = Arc::clone(&self.stream);
+        loop {
+            let changed = stream.changed.notified();
+            match self.look() {
+                Next::Event(bytes) => return Some((bytes, self)),
+                Next::Over => return None,
+                Next::Wait => {}
             }
-            self.done = outgoing.last;
-            let bytes = self.stream.encode(number, &outgoing);
-            return Some((bytes, self));
-        }
-        if self.stream.lock().reader != self.number {
-            return None;
-        }
-        match tokio::time::timeout(KEEP_ALIVE, self.stream.outbox.pop()).await {
-            Err(_silent) => Some((Bytes::from_static(b": \n\n"), self)),
-            Ok(None) => None,
-            Ok(Some(outgoing)) => {
-                let number = self.stream.keep(&outgoing);
-                self.done = outgoing.last;
-                let bytes = self.stream.encode(number, &outgoing);
-                Some((bytes, self))
+            tokio::select! {
+                outgoing = stream.outbox.pop() => stream.take(outgoing),
+                () = changed => {}
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some((Bytes::from_static(b": \n\n"), self)),
             }
+        }
+    }
+
+    fn look(&mut self) -> Next {
+        let mut log = self.stream.lock();
+        if log.reader != self.number {
+            return Next::Over;
+        }
+        log.last_read = Instant::now();
+        let next =
+            log.events.iter().find(|(number, outgoing)| *number >= self.from && !outgoing.bytes.is_empty());
+        match next {
+            Some((number, outgoing)) => {
+                self.from = number + 1;
+                Next::Event(self.stream.encode(*number, outgoing))
+            }
+            None if log.finished => Next::Over,
+            None => Next::Wait,
         }
     }
 }
@@ -170,6 +211,20 @@ mod tests {
     use futures_util::StreamExt as _;
 
     #[tokio::test]
+    async fn a_reader_that_is_replaced_takes_nothing_from_the_next() {
+        let outbox = Arc::new(Outbox::new());
+        let stream = Arc::new(Resumable::new(0, Arc::clone(&outbox)));
+        let mut first = Box::pin(stream.read_after(None).unwrap());
+        let waiting = futures_util::poll!(first.next());
+        assert!(waiting.is_pending());
+        let second = stream.read_after(None).unwrap();
+        outbox.finish(Bytes::from_static(b"z"));
+        assert_eq!(first.next().await, None);
+        let got: Vec<Bytes> = second.collect().await;
+        assert_eq!(got, ["id: 0-0\ndata: z\n\n"]);
+    }
+
+    #[tokio::test]
     async fn a_client_that_comes_back_gets_what_it_missed_and_nothing_twice() {
         let outbox = Arc::new(Outbox::new());
         let stream = Arc::new(Resumable::new(7, Arc::clone(&outbox)));
@@ -185,7 +240,10 @@ mod tests {
         assert_eq!(second, ["id: 7-1\ndata: b\n\n", "id: 7-2\ndata: c\n\n", "id: 7-3\ndata: z\n\n"]);
         let third: Vec<Bytes> = stream.read_after(Some(2)).unwrap().collect().await;
         assert_eq!(third, ["id: 7-3\ndata: z\n\n"]);
+        let ended: Vec<Bytes> = stream.read_after(Some(3)).unwrap().collect().await;
+        assert!(ended.is_empty(), "{ended:?}");
         assert!(stream.read_after(Some(99)).is_none());
+        assert!(stream.read_after(Some(u64::MAX)).is_none());
         assert_eq!(parse_event_id("7-3"), Some((7, 3)));
         assert_eq!(parse_event_id("x"), None);
     }

@@ -17,30 +17,36 @@ use tokio::time::{Instant, Sleep};
 const HEAD: Duration = Duration::from_secs(10);
 /// Between two requests.
 const IDLE: Duration = Duration::from_mins(5);
-/// How much of a head is kept to look at; the library refuses longer ones by itself.
+/// The longest head.
 const HEAD_KEPT: usize = 64 * 1024;
 
 /// What the handler and the connection tell each other.
 #[derive(Debug, Default)]
 pub struct Watch {
-    state: AtomicU8,
+    /// What was wrong with a head of this connection. Stays: whoever sent one such head may send others.
+    wrong: AtomicU8,
     /// A response is being made or sent: the client may be silent as long as that takes.
     busy: AtomicBool,
+    /// A body came in chunks, whose end is not looked for: nothing after it can be trusted.
+    chunked: AtomicBool,
 }
 
-const HEAD_WANTED: u8 = 0;
-const HEAD_SEEN: u8 = 1;
-const BARE_LINE_FEED: u8 = 2;
-const TWO_LENGTHS: u8 = 3;
+const BARE_LINE_FEED: u8 = 1;
+const TWO_LENGTHS: u8 = 2;
 
 impl Watch {
-    /// What is wrong with the head that was just read.
+    /// What is wrong with this connection.
     pub fn wrong(&self) -> Option<&'static str> {
-        match self.state.load(Ordering::Acquire) {
+        match self.wrong.load(Ordering::Acquire) {
             BARE_LINE_FEED => Some("lines of a request end with CR LF\n"),
             TWO_LENGTHS => Some("a request has Content-Length or Transfer-Encoding, not both\n"),
             _ => None,
         }
+    }
+
+    /// Whether the connection must end with this response.
+    pub fn is_last(&self) -> bool {
+        self.chunked.load(Ordering::Acquire)
     }
 
     pub fn begin(&self) {
@@ -50,11 +56,6 @@ impl Watch {
     pub fn finish(&self) {
         self.busy.store(false, Ordering::Release);
     }
-
-    /// The body has been read; the next byte begins a head.
-    pub fn next_head(&self) {
-        self.state.store(HEAD_WANTED, Ordering::Release);
-    }
 }
 
 /// A connection whose heads are checked.
@@ -62,18 +63,48 @@ impl Watch {
 pub(super) struct Strict {
     stream: TcpStream,
     watch: Arc<Watch>,
+    phase: Phase,
+    /// The part of a head that has come.
     head: Vec<u8>,
     /// When the phase we are in ends. The timer is moved there only when it fires, not at every request.
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+/// What the next byte belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Head,
+    /// A body with so many bytes to come.
+    Body(u64),
+    /// Not looked at any more: the connection ends with this request.
+    Last,
+}
+
 impl Strict {
     pub(super) fn new(stream: TcpStream, watch: Arc<Watch>) -> Self {
-        Self { stream, watch, head: Vec::new(), deadline: None, timer: None }
+        Self { stream, watch, phase: Phase::Head, head: Vec::new(), deadline: None, timer: None }
     }
 
-    fn look(&mut self, bytes: &[u8]) {
+    /// Follows the requests in these bytes. An error ends the connection.
+    fn look(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.phase {
+                Phase::Last => return Ok(()),
+                Phase::Body(left) => {
+                    let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                    bytes = &bytes[taken..];
+                    let left = left - taken as u64;
+                    self.phase = if left == 0 { Phase::Head } else { Phase::Body(left) };
+                }
+                Phase::Head => bytes = self.look_at_head(bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what follows the head.
+    fn look_at_head<'b>(&mut self, bytes: &'b [u8]) -> io::Result<&'b [u8]> {
         let before = self.head.len();
         if before == 0 {
             self.deadline = None;
@@ -85,21 +116,34 @@ impl Strict {
             self.head.extend_from_slice(bytes);
             judge(&self.head)
         };
-        match judged {
-            Some(state) => {
-                self.watch.state.store(state, Ordering::Release);
-                self.head.clear();
-                self.deadline = None;
+        let Some(head) = judged else {
+            if before == 0 {
+                self.head.extend_from_slice(bytes);
             }
-            None if before == 0 => self.head.extend_from_slice(bytes),
-            None if self.head.len() > HEAD_KEPT => self.watch.state.store(HEAD_SEEN, Ordering::Release),
-            None => {}
-        }
+            if self.head.len() > HEAD_KEPT {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the head of a request is too long"));
+            }
+            return Ok(&[]);
+        };
+        self.head.clear();
+        self.deadline = None;
+        self.phase = match head.verdict {
+            Ok(Body::None) => Phase::Head,
+            Ok(Body::Bytes(length)) => Phase::Body(length),
+            Ok(Body::Chunks) => {
+                self.watch.chunked.store(true, Ordering::Release);
+                Phase::Last
+            }
+            Err(wrong) => {
+                self.watch.wrong.store(wrong, Ordering::Release);
+                Phase::Last
+            }
+        };
+        Ok(&bytes[(head.length - before).min(bytes.len())..])
     }
 
     fn expired(&mut self, context: &mut Context<'_>) -> bool {
-        let waiting = self.watch.state.load(Ordering::Acquire) == HEAD_WANTED;
-        if !waiting || self.watch.busy.load(Ordering::Acquire) {
+        if self.phase != Phase::Head || self.watch.busy.load(Ordering::Acquire) {
             self.deadline = None;
             return false;
         }
@@ -120,28 +164,54 @@ impl Strict {
     }
 }
 
+/// A complete head.
+#[derive(Debug, PartialEq, Eq)]
+struct Judged {
+    length: usize,
+    verdict: Result<Body, u8>,
+}
+
+/// What a head says will follow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    None,
+    Bytes(u64),
+    Chunks,
+}
+
 /// None while the head is not complete.
-fn judge(bytes: &[u8]) -> Option<u8> {
-    let (mut content_length, mut transfer_encoding) = (false, false);
+fn judge(bytes: &[u8]) -> Option<Judged> {
+    let (mut length, mut chunked) = (None, false);
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', bytes) {
+        let judged = |verdict| Some(Judged { length: end + 1, verdict });
         if end == start || bytes[end - 1] != b'\r' {
-            return Some(BARE_LINE_FEED);
+            return judged(Err(BARE_LINE_FEED));
         }
         let line = &bytes[start..end - 1];
         if line.is_empty() && start > 0 {
-            let both = content_length && transfer_encoding;
-            return Some(if both { TWO_LENGTHS } else { HEAD_SEEN });
+            return judged(match (length, chunked) {
+                (Some(_), true) => Err(TWO_LENGTHS),
+                (Some(length), false) => Ok(Body::Bytes(length)),
+                (None, true) => Ok(Body::Chunks),
+                (None, false) => Ok(Body::None),
+            });
         }
-        content_length |= has_name(line, b"content-length");
-        transfer_encoding |= has_name(line, b"transfer-encoding");
+        if let Some(value) = value_of(line, b"content-length") {
+            // One that is no number is refused by the library; until then it promises nothing.
+            length =
+                Some(std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0));
+        }
+        chunked |= value_of(line, b"transfer-encoding").is_some();
         start = end + 1;
     }
     None
 }
 
-fn has_name(line: &[u8], name: &[u8]) -> bool {
-    line.len() > name.len() && line[name.len()] == b':' && line[..name.len()].eq_ignore_ascii_case(name)
+fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let named =
+        line.len() > name.len() && line[name.len()] == b':' && line[..name.len()].eq_ignore_ascii_case(name);
+    named.then(|| &line[name.len() + 1..])
 }
 
 impl AsyncRead for Strict {
@@ -160,9 +230,7 @@ impl AsyncRead for Strict {
                 Poll::Pending
             }
             Poll::Ready(read) => {
-                if this.watch.state.load(Ordering::Acquire) == HEAD_WANTED {
-                    this.look(&buffer.filled()[before..]);
-                }
+                this.look(&buffer.filled()[before..])?;
                 Poll::Ready(read)
             }
         }
@@ -206,21 +274,26 @@ mod tests {
 
     #[test]
     fn heads_that_parsers_read_differently_are_told_apart() {
-        let rows: [(&str, Option<u8>); 8] = [
-            ("POST / HTTP/1.1\r\nHost: x\r\n\r\n", Some(HEAD_SEEN)),
-            ("POST / HTTP/1.1\r\nHost: x\r\n\r\nbody\nwith lines", Some(HEAD_SEEN)),
+        let rows: [(&str, Option<Result<Body, u8>>); 10] = [
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", Some(Ok(Body::None))),
+            ("POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nbo\ny", Some(Ok(Body::Bytes(5)))),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", Some(Ok(Body::Chunks))),
             ("POST / HTTP/1.1\r\nHost: x\r\n", None),
-            ("POST / HTTP/1.1\nHost: x\n\n", Some(BARE_LINE_FEED)),
-            ("POST / HTTP/1.1\r\nHost: x\n\r\n", Some(BARE_LINE_FEED)),
-            ("POST / HTTP/1.1\r\nContent-Length: 5\r\ntransfer-encoding: chunked\r\n\r\n", Some(TWO_LENGTHS)),
+            ("POST / HTTP/1.1\nHost: x\n\n", Some(Err(BARE_LINE_FEED))),
+            ("POST / HTTP/1.1\r\nHost: x\n\r\n", Some(Err(BARE_LINE_FEED))),
             (
-                "POST / HTTP/1.1\r\nX: Content-Length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
-                Some(HEAD_SEEN),
+                "POST / HTTP/1.1\r\nContent-Length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
+                Some(Err(TWO_LENGTHS)),
             ),
+            (
+                "POST / HTTP/1.1\r\nX: Content-Length: 5\r\ntransfer-encoding: x\r\n\r\n",
+                Some(Ok(Body::Chunks)),
+            ),
+            ("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", Some(Ok(Body::Bytes(0)))),
             ("", None),
         ];
         for (head, expected) in rows {
-            assert_eq!(judge(head.as_bytes()), expected, "{head:?}");
+            assert_eq!(judge(head.as_bytes()).map(|judged| judged.verdict), expected, "{head:?}");
         }
     }
 }

@@ -28,8 +28,13 @@ use crate::server::remote::{Outgoing, Remote, post_headers};
 
 /// How long a notification may take to be accepted; the host's later messages wait for it.
 const ACCEPTED: Duration = Duration::from_secs(30);
+/// How long `initialize` may take.
+const OPENING: Duration = Duration::from_secs(60);
 /// How soon a stream that broke is asked for again, unless the server says.
 const RETRY: Duration = Duration::from_secs(1);
+/// The shortest and the longest a server may ask us to wait for that.
+const SHORTEST_RETRY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// Attempts to get back a stream that holds an answer.
 const RESUMES: usize = 60;
 
@@ -88,11 +93,23 @@ impl Bridge {
         }
     }
 
+    /// The host is gone; the server's session is over.
+    pub(super) async fn end(&self) {
+        let session = self.lock().session.take();
+        if let Some(session) = session {
+            self.remote.end_session(session).await;
+        }
+    }
+
     /// Answers the host's own `initialize`, after which the server's other messages can come.
     async fn initialize(&self, message: Message) {
         self.connection.record_initialize(&message);
         let id = message.id().unwrap_or_default();
-        match self.open(&message).await {
+        // The host's next messages wait for this one, its last word included.
+        let late =
+            |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: OPENING.as_secs() };
+        let opened = tokio::time::timeout(OPENING, self.open(&message)).await.map_err(late).flatten();
+        match opened {
             Ok(Opened::Streamable(answer)) => drop(self.outbox.finish(answer)),
             Ok(Opened::OldSse(link)) => {
                 self.lock().link = Some(Arc::clone(&link));
@@ -191,7 +208,9 @@ impl Bridge {
         let recorded = self.connection.recorded();
         let Some(initialize) = recorded.initialize else { return Err(CallError::NoSuchSession) };
         tracing::info!(server = self.remote.name(), "the server lost the session; initializing again");
-        self.open(&initialize).await?;
+        let late =
+            |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: OPENING.as_secs() };
+        tokio::time::timeout(OPENING, self.open(&initialize)).await.map_err(late).flatten()?;
         if let Some(initialized) = recorded.initialized {
             self.post_quietly(&initialized).await;
             self.listen();
@@ -257,7 +276,9 @@ impl Bridge {
                 Ok(response) if response.status().is_success() && is_stream(&response) => {
                     let mut events = Events::new(response.into_body(), self.remote.options.max_message);
                     while let Some(event) = events.next().await {
-                        wait = event.retry.map_or(wait, Duration::from_millis);
+                        wait = event.retry.map_or(wait, |ms| {
+                            Duration::from_millis(ms).clamp(SHORTEST_RETRY, LONGEST_RETRY)
+                        });
                         last = event.id.or(last);
                         self.pass_on(event.data);
                     }
@@ -340,7 +361,9 @@ impl Bridge {
             {
                 let mut events = Events::new(opened.into_body(), self.remote.options.max_message);
                 while let Some(event) = self.within_deadline(events.next()).await? {
-                    wait = event.retry.map_or(wait, Duration::from_millis);
+                    wait = event
+                        .retry
+                        .map_or(wait, |ms| Duration::from_millis(ms).clamp(SHORTEST_RETRY, LONGEST_RETRY));
                     last = event.id.or(last);
                     match Message::parse(event.data.clone()) {
                         Ok(answer) if answer.kind() == Kind::Response && answer.id() == message.id() => {

@@ -59,7 +59,7 @@ impl Link {
                 self.remember(&pending, &bytes);
                 pending.connection.end(&pending.id);
                 outbox.finish(bytes);
-                (!outbox.has_room()).then(|| Arc::clone(outbox))
+                hold_back(&pending.connection, outbox)
             }
         }
     }
@@ -104,7 +104,10 @@ impl Link {
     fn receive_request(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
         let head = message.head();
         let (Some(id_span), Some(id)) = (head.id.clone(), message.id()) else { return None };
-        let Some((connection, stream)) = self.lock().recipient() else {
+        let recipient = self.lock().recipient();
+        let placed =
+            recipient.and_then(|(connection, stream)| Some((place(&connection, stream)?, connection)));
+        let Some((outbox, connection)) = placed else {
             self.send(&CallError::NoSingleCaller.to_message(Some(&id)));
             return None;
         };
@@ -113,9 +116,18 @@ impl Link {
         let written = key.to_string();
         let mut edits = vec![Edit { span: id_span, with: written.as_bytes() }];
         edits.extend(head.progress_token.clone().map(|span| Edit { span, with: written.as_bytes() }));
-        let outbox = place(&connection, stream)?;
-        outbox.push(message.with(&mut edits));
-        (!outbox.has_room()).then_some(outbox)
+        let asked = message.with(&mut edits);
+        if matches!(connection.outlet, Outlet::Stdio(_)) {
+            outbox.push(asked);
+            return hold_back(&connection, &outbox);
+        }
+        // A stream nobody reads must not grow, nor hold up the server's other callers.
+        if outbox.offer(asked) != Taken::Yes
+            && let Some(asked) = connection.take_server_request(written.as_bytes())
+        {
+            self.send(&CallError::NoSingleCaller.to_message(Some(&asked.id)));
+        }
+        None
     }
 
     fn receive_notification(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
@@ -186,12 +198,11 @@ impl Link {
         };
         let Reply::Stream(outbox) = &pending.reply else { return None };
         let taken = outbox.offer(message.with(&mut [Edit { span, with: &pending.id }]));
-        let outbox = Arc::clone(outbox);
         drop(state);
         if taken == Taken::Dropped {
             self.count_dropped();
         }
-        (!outbox.has_room()).then_some(outbox)
+        None
     }
 
     /// The server withdraws a request it made of a client.
@@ -218,6 +229,13 @@ impl Link {
     fn count_dropped(&self) {
         self.options.counters.dropped.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The queue to wait for before more is read: a host's pipe only. Others are served by the same child, and must not
+/// wait for one that does not read.
+fn hold_back(connection: &Connection, outbox: &Arc<Outbox>) -> Option<Arc<Outbox>> {
+    let alone = matches!(connection.outlet, Outlet::Stdio(_));
+    (alone && !outbox.has_room()).then(|| Arc::clone(outbox))
 }
 
 /// Where a message for this client goes, given the stream of its newest call.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use mcp::Message;
 
 use super::Reply;
-use crate::connection::{Connection, ConnectionId};
+use crate::connection::{Connection, ConnectionId, Outlet};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::answer;
@@ -19,6 +19,8 @@ use crate::server::answer;
 pub(super) struct State {
     pub(super) pending: HashMap<u64, Pending, BuildHasherDefault<OwnKey>>,
     pub(super) attached: Vec<Weak<Connection>>,
+    /// More than one client has been served here, so nothing is anybody's without saying so.
+    pub(super) many: bool,
     pub(super) subscriptions: HashSet<(Bytes, ConnectionId)>,
     /// A task may be asked for until then.
     pub(super) held_until: Option<Instant>,
@@ -54,6 +56,7 @@ impl State {
         if self.attached.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection))) {
             return;
         }
+        self.many |= !self.attached.is_empty();
         self.attached.retain(|other| other.strong_count() > 0);
         self.attached.push(Arc::downgrade(connection));
     }
@@ -67,17 +70,21 @@ impl State {
         self.pending.iter().filter(move |(_, pending)| pending.connection.id == id)
     }
 
-    /// Whom a message is for that names nobody: the only client, or the only one with a call under way.
+    /// Whom a message is for that names nobody: the only client there ever was, or the only one with calls here,
+    /// those it has given up included: the server may still be busy with them.
     pub(super) fn recipient(&self) -> Option<(Arc<Connection>, Option<Arc<Outbox>>)> {
-        let everyone = self.everyone();
-        let connection = if let [only] = everyone.as_slice() {
-            Arc::clone(only)
-        } else {
-            let mut calling = self.pending.values().filter(|pending| pending.given_up.is_none());
+        let connection = if self.many {
+            let mut calling = self.pending.values();
             let first = calling.next()?;
             let same = calling.all(|other| other.connection.id == first.connection.id);
             same.then(|| Arc::clone(&first.connection))?
+        } else {
+            self.everyone().pop()?
         };
+        // Requests that stand alone have nothing in common: with several, nobody knows whose it is.
+        if matches!(connection.outlet, Outlet::Stateless) && self.pending.len() != 1 {
+            return None;
+        }
         // The newest stream: most likely the call that made the server speak.
         let newest = (self.pending_of(&connection))
             .filter(|(_, pending)| pending.given_up.is_none())
@@ -93,7 +100,7 @@ impl State {
     pub(super) fn subscribers(&self, message: &Message) -> Vec<Arc<Connection>> {
         let uri = answer::updated_uri(message);
         let everyone = self.everyone();
-        if everyone.len() <= 1 {
+        if !self.many {
             return everyone;
         }
         let subscribed = |connection: &Arc<Connection>| {
