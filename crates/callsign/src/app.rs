@@ -71,7 +71,7 @@ pub struct ServeArgs {
 pub fn run() -> anyhow::Result<()> {
     let Cli { global, command } = Cli::parse();
     match command {
-        Command::Wrap(arguments) => commands::wrap::run(&global, arguments),
+        Command::Wrap(arguments) => commands::wrap::run(&global, &arguments),
         Command::Serve(arguments) => commands::serve::run(&global, &arguments),
         Command::Up(arguments) => commands::up::run(&global, &arguments),
         Command::Config(command) => commands::config::run(&command),

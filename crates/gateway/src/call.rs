@@ -179,7 +179,7 @@ async fn send(
 enum Route {
     Child(Arc<Child>),
     /// The lobby has stopped and nothing has changed since: its answer still holds.
-    StandIn(Message),
+    StandIn(Box<Message>),
 }
 
 /// Finds the process a request belongs to and makes it ready.
@@ -209,7 +209,7 @@ async fn route(
                 if let (None, Some(question)) = (pipes.pool.find(&lobby), question)
                     && let Some(answer) = pipes.catalogue.recall(question)
                 {
-                    return Ok(Route::StandIn(answer));
+                    return Ok(Route::StandIn(Box::new(answer)));
                 }
                 lobby
             }

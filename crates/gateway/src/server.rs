@@ -9,11 +9,12 @@ pub mod old_sse;
 pub mod pool;
 pub mod remote;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{Principal, ServerSpec, Transport};
+use model::{Placeholder, Principal, ServerSpec, Transport};
 
 use crate::connection::{Connection, Outlet};
 use catalogue::Catalogue;
@@ -77,6 +78,18 @@ impl Server {
             Backend::Pipes(pipes) => pipes.pool.close(),
             Backend::Remote(_) => {}
         }
+    }
+}
+
+/// What placeholders stand for in a call of `tool`. What is not known leaves its header or variable out.
+fn values<'a>(server: &'a str, tool: Option<&'a str>) -> impl Fn(Placeholder) -> Option<Cow<'a, str>> {
+    move |placeholder| {
+        let known = [(Placeholder::Server, Some(server)), (Placeholder::Tool, tool)];
+        known
+            .into_iter()
+            .find(|(name, _)| *name == placeholder)
+            .and_then(|(_, value)| value)
+            .map(Cow::Borrowed)
     }
 }
 

@@ -283,7 +283,7 @@ impl Fields {
         }
         // Values that are no objects have nothing in them for us.
         head.meta = head.meta.filter(|span| bytes[span.start] == b'{');
-        head.version = version.and_then(|span| decode_string(&bytes[span])).map(|text| text.into());
+        head.version = version.and_then(|span| decode_string(&bytes[span])).map(std::convert::Into::into);
         head.method = Some(method.into());
         Ok(head)
     }

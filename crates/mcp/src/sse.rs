@@ -44,7 +44,7 @@ impl Decoder {
     }
 
     /// The next complete event. One without data is given too if it has an id: it primes resumption.
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn event(&mut self) -> Option<Event> {
         while let Some(line) = self.line() {
             if line.is_empty() {
                 let has_data = std::mem::take(&mut self.has_data);
@@ -143,7 +143,7 @@ mod tests {
         let mut events = Vec::new();
         for chunk in chunks {
             decoder.push(chunk.as_bytes()).unwrap();
-            while let Some(event) = decoder.next() {
+            while let Some(event) = decoder.event() {
                 events.push(event);
             }
         }
@@ -177,7 +177,7 @@ mod tests {
         let bytes = encode(b"{\n\"a\":1}", Some("s-1"));
         let mut decoder = Decoder::new(1000);
         decoder.push(&bytes).unwrap();
-        let event = decoder.next().unwrap();
+        let event = decoder.event().unwrap();
         assert_eq!((event.id.as_deref(), event.data.as_ref()), (Some("s-1"), &b"{ \"a\":1}"[..]));
     }
 }

@@ -99,7 +99,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 self.drop_more(&line[..end]);
                 return self.dropped();
             }
-            if let Some(text) = trimmed(line.slice(..end)) {
+            if let Some(text) = trimmed(&line.slice(..end)) {
                 return Some(Line::Text(text));
             }
         }
@@ -115,8 +115,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     fn dropped(&mut self) -> Option<Line> {
         let (head, tail) = self.dropping.take()?;
-        let tail = trimmed(tail.freeze()).unwrap_or_default();
-        Some(Line::TooLong(Ends { head: trimmed(head).unwrap_or_default(), tail }))
+        let tail = trimmed(&tail.freeze()).unwrap_or_default();
+        Some(Line::TooLong(Ends { head: trimmed(&head).unwrap_or_default(), tail }))
     }
 
     /// A writer that ends without a line end still said something.
@@ -126,11 +126,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             return self.dropped();
         }
         self.searched = 0;
-        trimmed(self.buffer.split().freeze()).map(Line::Text)
+        trimmed(&self.buffer.split().freeze()).map(Line::Text)
     }
 }
 
-fn trimmed(line: Bytes) -> Option<Bytes> {
+fn trimmed(line: &Bytes) -> Option<Bytes> {
     let start = line.iter().position(|byte| !byte.is_ascii_whitespace())?;
     let end = line.iter().rposition(|byte| !byte.is_ascii_whitespace())?;
     Some(line.slice(start..=end))

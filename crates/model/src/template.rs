@@ -153,10 +153,7 @@ mod tests {
     #[test]
     fn a_known_placeholder_without_a_value_leaves_the_whole_value_out() {
         let template = Template::parse("a-{server}-{thread.id}", &none).unwrap();
-        let value = |placeholder| match placeholder {
-            Placeholder::Server => Some(Cow::Borrowed("s")),
-            _ => None,
-        };
+        let value = |placeholder| (placeholder == Placeholder::Server).then_some(Cow::Borrowed("s"));
         assert_eq!(template.render(&value), None);
         let both = |_| Some(Cow::Borrowed("x"));
         assert_eq!(template.render(&both).as_deref(), Some("a-x-x"));

@@ -27,12 +27,12 @@ struct Report {
     ok: bool,
     file: Option<PathBuf>,
     servers: Vec<String>,
-    mistakes: Vec<Line>,
-    warnings: Vec<Line>,
+    mistakes: Vec<Place>,
+    warnings: Vec<Place>,
 }
 
 #[derive(Serialize)]
-struct Line {
+struct Place {
     file: PathBuf,
     line: usize,
     column: usize,
@@ -56,7 +56,7 @@ pub fn run(command: &ConfigCommand) -> anyhow::Result<()> {
         }
         match &config.path {
             Some(path) => {
-                output::line(&format!("{}: {} servers, no mistakes", path.display(), config.servers.len()))?
+                output::line(&format!("{}: {} servers, no mistakes", path.display(), config.servers.len()))?;
             }
             None => output::line("no configuration file was found; the defaults hold")?,
         }
@@ -65,8 +65,8 @@ pub fn run(command: &ConfigCommand) -> anyhow::Result<()> {
 }
 
 fn report(loaded: &Result<config::Config, config::ConfigErrors>) -> Report {
-    let lines = |mistakes: &[config::Mistake]| -> Vec<Line> {
-        let line = |mistake: &config::Mistake| Line {
+    let lines = |mistakes: &[config::Mistake]| -> Vec<Place> {
+        let line = |mistake: &config::Mistake| Place {
             file: mistake.file.clone(),
             line: mistake.line,
             column: mistake.column,

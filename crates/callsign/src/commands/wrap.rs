@@ -46,20 +46,20 @@ pub struct WrapArgs {
     command: Vec<String>,
 }
 
-pub fn run(global: &Global, arguments: WrapArgs) -> anyhow::Result<()> {
+pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
     // First of all, while there is one thread and little memory: every supervisor is a copy of this.
     let spawner = Arc::new(Spawner::start().context("could not start the supervisor of processes")?);
     start_logging(global)?;
     let current_dir = std::env::current_dir().context("could not find the current directory")?;
     let environment = Environment::of_process();
-    let mut spec = specification(&arguments, &current_dir, environment)?;
-    pass_variables(&mut spec, &arguments, environment)?;
+    let mut spec = specification(arguments, &current_dir, environment)?;
+    pass_variables(&mut spec, arguments, environment)?;
     let fingerprints =
         match (&arguments.name, StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)) {
             (Some(_), Ok(directory)) => Some(catalogue_file(&directory, &spec.name)),
             _ => None, // Without a name of its own, a record would be mixed up with other servers'.
         };
-    let host = HostEnvironment(host_environment(&arguments));
+    let host = HostEnvironment(host_environment(arguments));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let tasks = TaskTracker::new();
@@ -91,7 +91,7 @@ fn specification(
     }
     let name = match &arguments.name {
         Some(name) => name.clone(),
-        None => default_name(&target),
+        None => default_name(target.as_ref()),
     };
     let name = ServerName::new(&name)
         .map_err(|error| Failure::new(Code::Usage, format!("--name {name:?}: {error}")))?;
@@ -112,7 +112,7 @@ fn specification(
 }
 
 /// The command's own name, as far as it can be one.
-fn default_name(target: &Option<Target>) -> String {
+fn default_name(target: Option<&Target>) -> String {
     let stem = match target {
         Some(Target::Command { command, .. }) => {
             Path::new(command).file_stem().and_then(|stem| stem.to_str())

@@ -51,6 +51,8 @@ const BODY: Duration = Duration::from_secs(30);
 /// How much of a refused body is read away, and for how long.
 const DRAINED: usize = 128 * 1024 * 1024;
 const DRAINING: Duration = Duration::from_secs(5);
+/// A client that sends nothing for this long waits for its answer.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How long requests under way may take once we are asked to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Connections at once.
@@ -284,10 +286,11 @@ async fn read(parts: &Parts, incoming: &mut Incoming) -> Result<Bytes, Response<
 }
 
 /// Reads away what a client still sends: one that is cut off while it writes does not read our answer.
+/// One that pauses waits for the answer.
 async fn drain(mut incoming: Incoming) {
     let read_away = async {
         let mut left = DRAINED;
-        while let Some(Ok(frame)) = incoming.frame().await {
+        while let Ok(Some(Ok(frame))) = tokio::time::timeout(PAUSE, incoming.frame()).await {
             left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
             if left == 0 {
                 return;

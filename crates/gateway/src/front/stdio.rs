@@ -27,7 +27,7 @@ use bridge::Bridge;
 pub use pipe::{standard_input, standard_output};
 
 /// How long calls under way may take once the host has said its last word.
-const LAST_ANSWERS: Duration = Duration::from_secs(60);
+const LAST_ANSWERS: Duration = Duration::from_mins(1);
 /// How long our processes may take to end.
 const ENDING: Duration = Duration::from_secs(6);
 /// How long the host may take to read what is still queued for it.
@@ -86,10 +86,7 @@ impl Host {
     async fn read(&self, input: impl AsyncRead + Unpin, bridge: Option<&Bridge>) {
         let mut reader = LineReader::new(input, MAX_INBOUND);
         loop {
-            let line = match reader.next().await {
-                Ok(Some(line)) => line,
-                Ok(None) | Err(_) => return,
-            };
+            let Ok(Some(line)) = reader.next().await else { return };
             let parsed = match line {
                 Line::TooLong(ends) => Err((CallError::TooLarge { limit: MAX_INBOUND }, ends.id())),
                 Line::Text(text) => {

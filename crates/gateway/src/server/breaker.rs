@@ -99,10 +99,7 @@ mod tests {
     impl Verdict {
         /// A wait that is over is a start.
         fn min_start(self, now: Instant) -> Self {
-            match self {
-                Self::Wait(until) if until <= now => Self::Start,
-                other => other,
-            }
+            if matches!(self, Self::Wait(until) if until <= now) { Self::Start } else { self }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! (the same name but for characters nobody sees) are withheld until somebody approves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -199,10 +200,10 @@ impl Catalogue {
         let arguments = message.head().arguments.clone().map(|span| &message.bytes()[span]);
         let arguments: serde_json::Value =
             arguments.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
-        let value = |argument: &str| match &arguments[argument] {
-            serde_json::Value::Null => None,
-            serde_json::Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
+        let value = |argument: &str| {
+            let value = &arguments[argument];
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (!value.is_null()).then_some(text)
         };
         let name = |header: &str| format!("mcp-param-{}", header.to_ascii_lowercase());
         mirrored.iter().map(|(argument, header)| (name(header), value(argument))).collect()
@@ -269,7 +270,7 @@ impl Catalogue {
                 tracing::error!(file = %file.display(), %error, "the record of tools cannot be read and is left as it is");
             }
             Err(error) => {
-                tracing::error!(file = %file.display(), %error, "could not read the record of tools")
+                tracing::error!(file = %file.display(), %error, "could not read the record of tools");
             }
         }
     }
@@ -279,7 +280,7 @@ impl Catalogue {
         match write(file, &state.record) {
             Ok(()) => state.read_at = std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok(),
             Err(error) => {
-                tracing::error!(file = %file.display(), %error, "could not keep the record of tools")
+                tracing::error!(file = %file.display(), %error, "could not keep the record of tools");
             }
         }
     }
@@ -341,7 +342,11 @@ fn visible(name: &str) -> String {
 
 fn fingerprint(raw: &RawValue) -> String {
     let digest = Sha256::digest(raw.get().as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * digest.len());
+    for byte in digest {
+        let _infallible = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// Cuts list entries out, each with one comma.
@@ -350,18 +355,16 @@ fn without(result: &[u8], entries: &[mcp::Span]) -> Bytes {
     for span in entries {
         let after = result[span.end..].iter().position(|byte| !byte.is_ascii_whitespace());
         let comma_after = after.filter(|at| result[span.end + at] == b',');
-        let span = match comma_after {
-            Some(at) => span.start..span.end + at + 1,
-            None => {
-                // The last entry takes the comma before it, unless that went with the entry before.
-                let before = result[..span.start].iter().rposition(|byte| !byte.is_ascii_whitespace());
-                let taken = edits
-                    .last()
-                    .is_some_and(|edit: &Edit<'_>| Some(edit.span.end) == before.map(|at| at + 1));
-                match before.filter(|at| result[*at] == b',' && !taken) {
-                    Some(at) => at..span.end,
-                    None => span.clone(),
-                }
+        let span = if let Some(at) = comma_after {
+            span.start..span.end + at + 1
+        } else {
+            // The last entry takes the comma before it, unless that went with the entry before.
+            let before = result[..span.start].iter().rposition(|byte| !byte.is_ascii_whitespace());
+            let taken =
+                edits.last().is_some_and(|edit: &Edit<'_>| Some(edit.span.end) == before.map(|at| at + 1));
+            match before.filter(|at| result[*at] == b',' && !taken) {
+                Some(at) => at..span.end,
+                None => span.clone(),
             }
         };
         edits.push(Edit { span, with: b"" });
@@ -424,6 +427,9 @@ mod tests {
         format!(r#"{{"tools":[{}],"x":1}}"#, tools.join(" , "))
     }
 
+    /// Tools with their descriptions, and which of them are still shown.
+    type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+
     fn names(result: &[u8]) -> Vec<String> {
         let value: serde_json::Value = serde_json::from_slice(result).unwrap();
         value["tools"]
@@ -440,7 +446,7 @@ mod tests {
         let file = directory.path().join("s.json");
         let pinned = Catalogue::new("s", true, Some(file.clone()));
         assert_eq!(pinned.inspect(list(&[("a", "1"), ("b", "1"), ("c", "1")]).as_bytes()), Ok(None));
-        let rows: [(&[(&str, &str)], &[&str]); 5] = [
+        let rows: [Row<'_>; 5] = [
             (&[("a", "2"), ("b", "1"), ("c", "1")], &["b", "c"]),
             (&[("a", "1"), ("b", "1"), ("c", "2")], &["a", "b"]),
             (&[("a", "1"), ("b", "2"), ("c", "2")], &["a"]),

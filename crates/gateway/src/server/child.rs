@@ -252,10 +252,7 @@ impl Child {
     async fn read(&self, reader: &mut LineReader<impl AsyncRead + Unpin>) {
         let mut strikes = 0;
         loop {
-            let line = match reader.next().await {
-                Ok(Some(line)) => line,
-                Ok(None) | Err(_) => return,
-            };
+            let Ok(Some(line)) = reader.next().await else { return };
             match line {
                 Line::TooLong(ends) => {
                     self.link.lost_an_answer(ends.id().as_deref());
@@ -267,7 +264,7 @@ impl Child {
                 }
                 Line::Text(text) => match Message::parse(text) {
                     Ok(message) => {
-                        if let Some(full) = self.link.receive(message) {
+                        if let Some(full) = self.link.receive(&message) {
                             wait_for_room(&full).await;
                         }
                     }

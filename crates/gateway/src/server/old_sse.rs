@@ -91,7 +91,7 @@ async fn read(link: Arc<Link>, mut events: Events) {
         let Some(event) = event else { break };
         match Message::parse(event.data) {
             Ok(message) => {
-                if let Some(full) = link.receive(message)
+                if let Some(full) = link.receive(&message)
                     && tokio::time::timeout(SLOW_READER, full.room()).await.is_err()
                 {
                     full.close();
@@ -141,7 +141,7 @@ impl Events {
     /// None at the end of the stream, and where it breaks or an event is over the limit.
     pub async fn next(&mut self) -> Option<sse::Event> {
         loop {
-            if let Some(event) = self.decoder.next() {
+            if let Some(event) = self.decoder.event() {
                 return Some(event);
             }
             let frame = self.body.frame().await?.ok()?;

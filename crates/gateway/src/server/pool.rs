@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use model::{Isolation, Placeholder, StdioSpec};
+use model::{Isolation, StdioSpec};
 use supervise::Spawner;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -193,10 +193,7 @@ impl Pool {
     }
 
     fn command(&self, key: &ChildKey, state: &mut State) -> supervise::Command {
-        let value = |placeholder| match placeholder {
-            Placeholder::Server => Some(self.options.server.as_str().into()),
-            _ => None,
-        };
+        let value = super::values(&self.options.server, None);
         let mut built = environment::build(&self.spec, &self.host, &value);
         if matches!(key, ChildKey::Lobby(_)) {
             built.variables.push((OsString::from(PROBE), OsString::from("1")));

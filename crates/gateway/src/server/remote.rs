@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use model::{HttpSpec, Placeholder};
+use model::HttpSpec;
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
@@ -74,12 +74,8 @@ impl Remote {
     }
 
     /// The configured headers of a request, on top of those the protocol needs.
-    fn configured(&self, tool: Option<&str>, headers: &mut HeaderMap) {
-        let value = |placeholder| match placeholder {
-            Placeholder::Server => Some(self.options.server.as_str().into()),
-            Placeholder::Tool => tool.map(|tool| tool.to_owned().into()),
-            _ => None,
-        };
+    fn configured<'a>(&'a self, tool: Option<&'a str>, headers: &mut HeaderMap) {
+        let value = super::values(&self.options.server, tool);
         for (name, template) in &self.spec.headers {
             let Some(text) = template.render(&value) else { continue };
             let encoded = mcp::headers::encode_value(&text);

@@ -44,6 +44,7 @@ impl Body {
         Self { content: Content::Relay(relay), watch: None }
     }
 
+    #[must_use]
     pub fn watched(mut self, watch: Arc<Watch>) -> Self {
         self.watch = Some(watch);
         self

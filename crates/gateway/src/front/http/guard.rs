@@ -27,11 +27,18 @@ pub enum Auth {
     /// Whoever reaches the socket is the local user. Loopback only, and only when written so.
     None,
     /// Answers whose token it is.
-    Tokens(Arc<dyn Fn(&str) -> Option<Principal> + Send + Sync>),
+    Tokens(PrincipalOf),
 }
+
+/// Answers whose token it is.
+pub(super) type PrincipalOf = Arc<dyn Fn(&str) -> Option<Principal> + Send + Sync>;
 
 impl Access {
     /// A page in a browser must not reach us by a name of its own choice.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the error is the response that is sent; it is rare and moved once"
+    )]
     pub fn check_origin(&self, parts: &Parts) -> Result<(), Response<Body>> {
         let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
         let several = parts.headers.get_all(header::HOST).iter().count() > 1;
@@ -50,6 +57,10 @@ impl Access {
     }
 
     /// Who holds the token. Says nothing about why one does not count.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the error is the response that is sent; it is rare and moved once"
+    )]
     pub fn authenticate(&self, parts: &Parts) -> Result<Principal, Response<Body>> {
         let Auth::Tokens(principal_of) = &self.auth else { return Ok(Principal::local()) };
         let value = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

@@ -283,7 +283,7 @@ fn passed_back(
     let mut back = head_back(&response);
     let unit = if is_stream(&response) { Unit::Event } else { Unit::Body };
     let mut relay = Relay::new(response.into_body(), unit, remote.options.max_message, silence);
-    relay.under_way = under_way.map(|under_way| under_way.unanswered());
+    relay.under_way = under_way.map(UnderWay::unanswered);
     *back.body_mut() = Body::relay(relay);
     back
 }
@@ -317,7 +317,7 @@ async fn inspected(
         let mut decoder = sse::Decoder::new(limit);
         decoder.push(&body).map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?;
         let mut out = Vec::with_capacity(body.len());
-        while let Some(mut event) = decoder.next() {
+        while let Some(mut event) = decoder.event() {
             event.data = look(event.data)?;
             event.write(&mut out);
         }

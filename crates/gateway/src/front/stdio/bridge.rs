@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call;
 use crate::connection::{Connection, MAX_PAGES};
 use crate::front::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Taken};
 use crate::respond::CallError;
 use crate::server::link::Link;
 use crate::server::old_sse::{self, Events, is_stream};
@@ -29,7 +29,7 @@ use crate::server::remote::{Outgoing, Remote, post_headers};
 /// How long a notification may take to be accepted; the host's later messages wait for it.
 const ACCEPTED: Duration = Duration::from_secs(30);
 /// How long `initialize` may take.
-const OPENING: Duration = Duration::from_secs(60);
+const OPENING: Duration = Duration::from_mins(1);
 /// How soon a stream that broke is asked for again, unless the server says.
 const RETRY: Duration = Duration::from_secs(1);
 /// The shortest and the longest a server may ask us to wait for that.
@@ -87,7 +87,7 @@ impl Bridge {
             Kind::Request if message.method() == "initialize" => self.initialize(message).await,
             Kind::Request => self.start(message),
             Kind::Notification if message.method() == "notifications/cancelled" => {
-                self.cancel(&message).await
+                self.cancel(&message).await;
             }
             Kind::Notification | Kind::Response => self.tell(&message).await,
         }
@@ -292,14 +292,18 @@ impl Bridge {
 
     /// A message that is no answer of ours.
     fn pass_on(&self, data: Bytes) {
-        match Message::parse(data) {
-            Ok(message) if message.kind() == Kind::Notification => {
-                drop(self.outbox.offer(message.into_bytes()))
+        let message = match Message::parse(data) {
+            Ok(message) => message,
+            Err(refused) => {
+                tracing::debug!(%refused, "an event was skipped");
+                return;
             }
-            Ok(message) if message.kind() == Kind::Request => drop(self.outbox.push(message.into_bytes())),
-            Ok(_) => {} // An answer on the wrong stream belongs to nobody here.
-            Err(refused) => tracing::debug!(%refused, "an event was skipped"),
-        }
+        };
+        let _taken_or_not = match message.kind() {
+            Kind::Notification => self.outbox.offer(message.into_bytes()),
+            Kind::Request => self.outbox.push(message.into_bytes()),
+            Kind::Response => Taken::Dropped, // An answer on the wrong stream belongs to nobody here.
+        };
     }
 
     /// Reads a response to the answer of `message`, passing on what comes before it.

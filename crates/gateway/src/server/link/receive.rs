@@ -17,11 +17,11 @@ use crate::server::answer;
 
 impl Link {
     /// Takes a message from the server. Returns a queue that is full: read on when it has room.
-    pub fn receive(self: &Arc<Self>, message: Message) -> Option<Arc<Outbox>> {
+    pub fn receive(self: &Arc<Self>, message: &Message) -> Option<Arc<Outbox>> {
         match message.kind() {
-            Kind::Response => self.receive_response(&message),
-            Kind::Request => self.receive_request(&message),
-            Kind::Notification => self.receive_notification(&message),
+            Kind::Response => self.receive_response(message),
+            Kind::Request => self.receive_request(message),
+            Kind::Notification => self.receive_notification(message),
         }
     }
 
@@ -94,7 +94,7 @@ impl Link {
         let Some(question) = &pending.question else { return };
         match Message::parse(answer.clone()) {
             Ok(answer) if answer.head().result.is_some() => {
-                self.options.catalogue.remember(question.clone(), answer)
+                self.options.catalogue.remember(question.clone(), answer);
             }
             _ => {}
         }
