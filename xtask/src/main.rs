@@ -1,4 +1,4 @@
-//! The tasks of this repository: `cargo xtask test | tidy | tools | conformance | everything | bench`.
+//! The tasks of this repository: `cargo xtask test | tidy | tools | conformance | everything | bench | prove`.
 //!
 //! ```text
 //! test.rs ─┬ tools.rs         what must be installed first
@@ -6,6 +6,7 @@
 //!          ├ conformance.rs   the official suite, with and without us
 //!          ├ everything.rs    a real server, with and without us
 //!          └ bench.rs         us and our peers, in one run
+//! prove.rs                    the long gates
 //! ```
 //!
 //! **Invariants:** every program that is started here ends with us, Ctrl-C included (`process.rs`);
@@ -20,6 +21,7 @@ mod everything;
 mod fixture;
 mod http1;
 mod process;
+mod prove;
 mod test;
 mod tidy;
 mod tools;
@@ -55,6 +57,8 @@ enum Task {
     Everything,
     /// Measure Callsign and its peers in one run
     Bench(bench::Options),
+    /// The long gates, at full size
+    Prove(prove::Options),
     /// The load generator, started by `bench`
     #[command(hide = true)]
     BenchWorker {
@@ -89,6 +93,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Conformance => conformance::run(&workspace).map(|summary| println!("{summary}")),
         Task::Everything => everything::run(&workspace).map(|summary| println!("{summary}")),
         Task::Bench(options) => bench::run(&workspace, &options).map(|summary| println!("{summary}")),
+        Task::Prove(options) => prove::run(&workspace, &options),
         Task::BenchWorker { .. } => Ok(()),
     }
 }

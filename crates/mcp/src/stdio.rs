@@ -72,12 +72,23 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 return Ok(Some(line));
             }
             if self.buffer.capacity() - self.buffer.len() < READ_SIZE / 4 {
-                self.buffer.reserve(READ_SIZE);
+                self.grow();
             }
             if self.input.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(self.last_line());
             }
         }
+    }
+
+    /// Makes room for a read. A long line gets what it may need at the most, not twice that.
+    fn grow(&mut self) {
+        if self.buffer.len() <= self.cap / 2 {
+            self.buffer.reserve(READ_SIZE);
+            return;
+        }
+        let mut larger = BytesMut::with_capacity(self.cap + READ_SIZE);
+        larger.extend_from_slice(&self.buffer);
+        self.buffer = larger;
     }
 
     /// The next line if it has been read already.

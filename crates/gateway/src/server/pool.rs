@@ -105,18 +105,16 @@ impl Pool {
         let patience = Instant::now() + self.options.timeout.unwrap_or(PATIENCE).min(PATIENCE);
         loop {
             let freed = self.freed.notified();
-            let wait = match self.admit(key)? {
+            let (wait, refusal) = match self.admit(key)? {
                 Admission::Here(child) => return Ok(child),
-                Admission::NotBefore(at) => at,
-                Admission::Full => patience,
+                Admission::NotBefore(at, unavailable) => (at, unavailable),
+                Admission::Full => (
+                    patience,
+                    CallError::Busy { server: self.options.server.clone(), limit: self.spec.max_children },
+                ),
             };
             if Instant::now() >= patience {
-                let (server, limit) = (self.options.server.clone(), self.spec.max_children);
-                return Err(if wait == patience {
-                    CallError::Busy { server, limit }
-                } else {
-                    CallError::Restarting { server }
-                });
+                return Err(refusal);
             }
             tokio::select! {
                 () = freed => {}
@@ -139,15 +137,10 @@ impl Pool {
             state.children.values().filter(|child| child.is_alive() && !child.link.has_answered()).count();
         match state.breaker.ask(now, unproven) {
             Verdict::Start => {}
-            Verdict::Wait(until) => return Ok(Admission::NotBefore(until)),
-            Verdict::Refuse { failures, until } => {
-                return Err(CallError::Unavailable {
-                    server: self.options.server.clone(),
-                    failures,
-                    retry_after: until.duration_since(now).as_secs() + 1,
-                    stderr: state.last_words.clone(),
-                });
+            Verdict::Wait { failures, until } => {
+                return Ok(Admission::NotBefore(until, self.unavailable(&state, failures, until)));
             }
+            Verdict::Refuse { failures, until } => return Err(self.unavailable(&state, failures, until)),
         }
         let alike =
             |other: &ChildKey| matches!(other, ChildKey::Lobby(_)) == matches!(key, ChildKey::Lobby(_));
@@ -170,6 +163,15 @@ impl Pool {
         }
         let child = self.start(key, &mut state)?;
         Ok(Admission::Here(child))
+    }
+
+    fn unavailable(&self, state: &State, failures: usize, until: Instant) -> CallError {
+        CallError::Unavailable {
+            server: self.options.server.clone(),
+            failures,
+            retry_after: until.saturating_duration_since(Instant::now()).as_secs() + 1,
+            stderr: state.last_words.clone(),
+        }
     }
 
     fn start(self: &Arc<Self>, key: &ChildKey, state: &mut State) -> Result<Arc<Child>, CallError> {
@@ -308,7 +310,8 @@ impl Pool {
 
 enum Admission {
     Here(Arc<Child>),
-    NotBefore(Instant),
+    /// With what is said to a caller that does not wait so long.
+    NotBefore(Instant, CallError),
     Full,
 }
 
