@@ -16,7 +16,7 @@ use crate::connection::{Connection, Outlet};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::Pipes;
-use crate::server::child::{Child, as_answer_to};
+use crate::server::child::{Child, SLOW_READER, as_answer_to};
 use crate::server::link::{Link, Reply};
 use crate::server::pool::{CallerKey, ChildKey};
 
@@ -153,8 +153,11 @@ async fn send(
         reply.finish(Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)));
         return Ok(Sent::Answered);
     }
-    if !child.link.outbox.has_room() {
-        child.link.outbox.room().await;
+    if !child.link.outbox.has_room()
+        && tokio::time::timeout(SLOW_READER, child.link.outbox.room()).await.is_err()
+    {
+        let (server, seconds) = (child.link.server().to_owned(), SLOW_READER.as_secs());
+        return Err(CallError::Timeout { server, seconds });
     }
     if message.method() == "logging/setLevel" {
         connection.record_level(message);
@@ -167,10 +170,7 @@ async fn send(
     if !connection.sent(&id, &child.link, key) {
         child.link.cancel(key, None);
     }
-    // Requests that stand alone may speak different revisions, and then do not share a process.
-    let one_for_all =
-        pipes.pool.isolation() == Isolation::Session || !matches!(connection.outlet, Outlet::Stateless);
-    if message.method() == "tools/call" && one_for_all {
+    if message.method() == "tools/call" {
         connection.remember_child(&child);
     }
     Ok(Sent::To(child, key))

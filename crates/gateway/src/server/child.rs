@@ -39,7 +39,7 @@ const END_GRACE: Duration = Duration::from_secs(4);
 /// How long a server has to answer the replayed `initialize`.
 const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a reader that does not read holds everybody else up.
-pub(super) const SLOW_READER: Duration = Duration::from_secs(30);
+pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
 /// What to do about a server that holds a port or a lock.
 const ONLY_ONE: &str =
     "; another process of it runs already: if it can run only once, set isolation = \"shared\" for it";
