@@ -80,9 +80,10 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// Makes room for a read. A long line gets what it may need at the most, not twice that.
+    /// Makes room for a read. A long line gets at once what it may need at the most: doubling would hold it twice
+    /// while it is copied, and what is never written to costs nothing.
     fn grow(&mut self) {
-        if self.buffer.len() <= self.cap / 2 {
+        if self.buffer.len() <= self.cap / 8 {
             self.buffer.reserve(READ_SIZE);
             return;
         }
