@@ -11,6 +11,7 @@ mod children;
 mod environment;
 mod faithful;
 mod limits;
+mod neighbours;
 mod reload;
 mod scale;
 mod support;
