@@ -78,10 +78,22 @@ async fn a_head_behind_another_request_is_looked_at_too() {
 #[tokio::test]
 async fn a_call_is_not_told_what_belongs_to_another_call_of_the_same_principal() {
     let gateway = echo("").serve().await;
-    let one = gateway.connect("echo", Era::Modern).await;
-    let other = gateway.connect("echo", Era::Modern).await;
-    let waiting = other.start("tools/call", json!({ "name": "sleep", "arguments": { "ms": 1000 } })).await;
-    one.call_tool("log", json!({ "level": "info", "text": "of the first" })).await;
-    waiting.wait(SOON).await.expect("answered");
-    assert_eq!(other.strays(), Vec::<Value>::new(), "nobody knows whose it was, so nobody gets it");
+    let mut callers = JoinSet::new();
+    for name in ["ann", "bob", "cid", "dee"] {
+        let client = gateway.connect("echo", Era::Modern).await;
+        callers.spawn(async move {
+            for _ in 0..200 {
+                client.call_tool("log", json!({ "level": "info", "text": name })).await;
+            }
+            // Where it is not known whose a message is, nobody may get it; where it is, its own caller may.
+            while let Some(told) =
+                client.notification("notifications/message", Duration::from_millis(100)).await
+            {
+                assert!(told.to_string().contains(name), "{name} was told what is not {name}'s: {told}");
+            }
+        });
+    }
+    while let Some(done) = callers.join_next().await {
+        done.expect("nobody was told of others");
+    }
 }
