@@ -197,16 +197,13 @@ impl Fields {
             "error" => ("error", &mut self.head.error),
             "params" => {
                 let span = scanner.object_or_value(|scanner, key| self.parameter(scanner, key, twice))?;
-                if self.head.params.replace(span).is_some() {
-                    *twice = Some("params");
-                }
+                note(&mut self.head.params, span, "params", twice);
                 return Ok(());
             }
             _ => return scanner.value().map(drop),
         };
-        if place.replace(scanner.value()?).is_some() {
-            *twice = Some(name);
-        }
+        let span = scanner.value()?;
+        note(place, span, name, twice);
         Ok(())
     }
 
@@ -226,16 +223,13 @@ impl Fields {
             "progressToken" => ("progressToken", &mut self.own_token),
             "_meta" => {
                 let span = scanner.object_or_value(|scanner, key| self.meta(scanner, key, twice))?;
-                if self.head.meta.replace(span).is_some() {
-                    *twice = Some("_meta");
-                }
+                note(&mut self.head.meta, span, "_meta", twice);
                 return Ok(());
             }
             _ => return scanner.value().map(drop),
         };
-        if place.replace(scanner.value()?).is_some() {
-            *twice = Some(name);
-        }
+        let span = scanner.value()?;
+        note(place, span, name, twice);
         Ok(())
     }
 
@@ -257,9 +251,8 @@ impl Fields {
             }
             _ => return scanner.value().map(drop),
         };
-        if place.replace(scanner.value()?).is_some() {
-            *twice = Some(name);
-        }
+        let span = scanner.value()?;
+        note(place, span, name, twice);
         Ok(())
     }
 
@@ -300,6 +293,13 @@ impl Fields {
             (Some(id), _, _) => check_id(&bytes[id.clone()])?,
         }
         Ok(Head { id, result, error, ..Head::default() })
+    }
+}
+
+/// Notes where a member lies, and that it stands there twice if it does.
+fn note(place: &mut Option<Span>, span: Span, name: &'static str, twice: &mut Option<&'static str>) {
+    if place.replace(span).is_some() {
+        *twice = Some(name);
     }
 }
 

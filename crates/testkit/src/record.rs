@@ -76,7 +76,10 @@ fn lossless(bytes: &[u8]) -> (&'static str, String) {
 
 /// Reads a log that may still be written to; a last line without an end is left out.
 pub fn read(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The end may be a line, or a character, that is being written right now.
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = String::from_utf8_lossy(&bytes[..complete]);
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

@@ -112,7 +112,8 @@ impl Drop for Pipes {
 struct Tail {
     log: BufReader<File>,
     /// What was read of a record that is half written.
-    begun: String,
+    /// A line may be read while it is being written, in the middle of a character too.
+    begun: Vec<u8>,
     pid: u64,
 }
 
@@ -120,19 +121,19 @@ impl Tail {
     /// Starts behind what is there already.
     fn open(path: &Path, pid: u64) -> Self {
         let log = BufReader::new(File::open(path).expect("a log"));
-        let mut tail = Self { log, begun: String::new(), pid };
+        let mut tail = Self { log, begun: Vec::new(), pid };
         while tail.try_next().is_some() {}
         tail
     }
 
     fn try_next(&mut self) -> Option<Value> {
         loop {
-            self.log.read_line(&mut self.begun).expect("the log is UTF-8");
-            if !self.begun.ends_with('\n') {
+            self.log.read_until(b'\n', &mut self.begun).expect("the log can be read");
+            if !self.begun.ends_with(b"\n") {
                 return None;
             }
             let line = std::mem::take(&mut self.begun);
-            let record: Value = serde_json::from_str(&line).expect("a record");
+            let record: Value = serde_json::from_slice(&line).expect("a record");
             if record["event"] != "start" && record["pid"] == self.pid {
                 return Some(record);
             }

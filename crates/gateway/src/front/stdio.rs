@@ -20,7 +20,7 @@ use crate::connection::{Connection, Outlet};
 use crate::front::http::MAX_INBOUND;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
-use crate::server::child::{EARLY, LineEnds, write_all};
+use crate::server::child::{LineEnds, write_all};
 use crate::server::{Backend, Pipes, Server};
 use bridge::Bridge;
 
@@ -85,12 +85,7 @@ struct Host {
 impl Host {
     async fn read(&self, input: impl AsyncRead + Unpin, bridge: Option<&Bridge>) {
         let mut reader = LineReader::new(input, MAX_INBOUND);
-        let mut turn = 0_u32;
         loop {
-            turn += 1;
-            if turn.is_multiple_of(EARLY) {
-                tokio::task::yield_now().await;
-            }
             let Ok(Some(line)) = reader.next().await else { return };
             let parsed = match line {
                 Line::TooLong(ends) => Err((CallError::TooLarge { limit: MAX_INBOUND }, ends.id())),

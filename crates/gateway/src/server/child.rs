@@ -43,9 +43,6 @@ pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
 /// What to do about a server that holds a port or a lock.
 const ONLY_ONE: &str =
     "; another process of it runs already: if it can run only once, set isolation = \"shared\" for it";
-/// After so many messages what is queued is written, though more can be read: who gets it can begin while we go on.
-/// With fewer, more is spent on writes than is won.
-pub(crate) const EARLY: u32 = 4;
 /// How much is gathered into one write.
 const WRITE_BATCH: usize = 64 * 1024;
 
@@ -254,12 +251,7 @@ impl Child {
 
     async fn read(&self, reader: &mut LineReader<impl AsyncRead + Unpin>) {
         let mut strikes = 0;
-        let mut turn = 0_u32;
         loop {
-            turn += 1;
-            if turn.is_multiple_of(EARLY) {
-                tokio::task::yield_now().await;
-            }
             let Ok(Some(line)) = reader.next().await else { return };
             match line {
                 Line::TooLong(ends) => {
