@@ -15,6 +15,8 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     let steps = [
         ("Debian packages", debian(workspace, &workspace.pins.debian.test)),
         ("npm packages", npm(workspace, "npm", &workspace.pins.npm)),
+        ("npm hosts", npm(workspace, "npm-hosts", &workspace.pins.npm_hosts)),
+        ("OpenCode's plugin library", opencode_plugin(workspace)),
         ("cargo tools", cargo_tools(workspace)),
     ];
     all(steps)
@@ -115,6 +117,13 @@ fn npm(workspace: &Workspace, directory: &str, packages: &BTreeMap<String, Strin
     command.current_dir(&directory).args(["install", "--save-exact", "--no-audit", "--no-fund"]);
     command.args(["--loglevel", "error", "--prefix", "."]).args(every);
     run(&mut command).context("is npm installed?")
+}
+
+/// What `OpenCode` would fetch into each configuration directory at its first start; the tests link it there.
+fn opencode_plugin(workspace: &Workspace) -> Result<()> {
+    let version = workspace.pins.npm_hosts.get("opencode-ai").context("tools.toml pins no opencode-ai")?;
+    let library = BTreeMap::from([("@opencode-ai/plugin".to_owned(), version.clone())]);
+    npm(workspace, "opencode-plugin", &library)
 }
 
 pub(crate) fn installed_npm_version(directory: &Path, name: &str) -> Option<String> {

@@ -22,6 +22,7 @@ pub(crate) struct Pins {
     pub(crate) debian: DebianPins,
     pub(crate) cargo: BTreeMap<String, String>,
     pub(crate) npm: BTreeMap<String, String>,
+    pub(crate) npm_hosts: BTreeMap<String, String>,
     pub(crate) npm_peers: BTreeMap<String, String>,
     pub(crate) pypi: BTreeMap<String, String>,
     pub(crate) crates: BTreeMap<String, String>,

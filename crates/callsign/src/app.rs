@@ -46,6 +46,8 @@ enum Command {
     /// Look at the configuration.
     #[command(subcommand)]
     Config(commands::config::ConfigCommand),
+    /// For a host's hooks: reads the hook's JSON on stdin and notes who is about to call.
+    Announce(commands::announce::AnnounceArgs),
     /// Make, list and revoke the tokens of principals.
     #[command(subcommand)]
     Token(commands::token::TokenCommand),
@@ -75,6 +77,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Serve(arguments) => commands::serve::run(&global, &arguments),
         Command::Up(arguments) => commands::up::run(&global, &arguments),
         Command::Config(command) => commands::config::run(&command),
+        Command::Announce(arguments) => commands::announce::run(&global, &arguments),
         Command::Token(command) => commands::token::run(&global, command),
         Command::Servers(arguments) => commands::servers::run(&global, &arguments),
         Command::Completions { shell } => {

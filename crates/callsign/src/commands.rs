@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod announce;
 pub mod config;
 pub mod serve;
 pub mod servers;

@@ -3,7 +3,8 @@
 //! ```text
 //! lookup.rs   which file        table.rs    spanned TOML, one mistake per wrong type
 //! parse       text → Config     server.rs   [servers.NAME]: stdio.rs, http.rs, value.rs, units.rs, names.rs
-//!                               serve.rs    [serve]
+//!                                           fixed.rs, variables.rs
+//!                               serve.rs    [serve]; workspace.rs [workspace]; hosts.rs [hosts.NAME]
 //! ```
 //!
 //! **Invariant:** a file with a mistake yields no [`Config`], only every mistake in it. A key that this version
@@ -11,6 +12,8 @@
 
 mod context;
 mod environment;
+mod fixed;
+mod hosts;
 mod http;
 mod lookup;
 mod mistake;
@@ -21,12 +24,14 @@ mod stdio;
 mod table;
 mod units;
 mod value;
+mod variables;
+mod workspace;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::{ServerName, ServerSpec};
+use model::{HostSpec, ServerName, ServerSpec};
 use toml::de::DeTable;
 
 use context::{Context, Found, Resolve};
@@ -37,21 +42,26 @@ pub use environment::Environment;
 pub use http::check_url;
 pub use lookup::{Sources, load};
 pub use mistake::{ConfigErrors, Mistake};
-pub use names::{check_header, check_inherited, check_variable};
+pub use names::{check_header, check_variable};
 pub use serve::{Auth, OpenToOthers, ServeConfig};
-pub use value::Carrier;
+pub use value::{Carrier, entry_header_value};
+pub use variables::pass_variable;
 
 /// What a daemon waits for a silent call. `wrap` leaves it to the host, which has a deadline of its own.
 const SERVE_TIMEOUT: Duration = Duration::from_mins(10);
 
-const KEYS: [&str; 2] = ["servers", "serve"];
-const LATER_KEYS: [&str; 4] = ["hooks", "workspace", "sessions", "ledger"];
+const KEYS: [&str; 4] = ["servers", "serve", "workspace", "hosts"];
+const LATER_KEYS: [&str; 3] = ["hooks", "sessions", "ledger"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// In the order of the file. For `wrap`: the one it starts.
     pub servers: Vec<ServerSpec>,
     pub serve: ServeConfig,
+    /// Under which directories a workspace may lie; absolute, and not necessarily there.
+    pub roots: Vec<PathBuf>,
+    /// Hosts that the file describes, in its order.
+    pub hosts: Vec<HostSpec>,
     /// None: no file was found.
     pub path: Option<PathBuf>,
     /// What is allowed and probably not meant.
@@ -116,8 +126,9 @@ pub fn parse(
     root.check_keys(context, &KEYS, &LATER_KEYS);
     let serve = root.get("serve").and_then(|field| field.table(context, ""));
     let serve = serve.map(|table| serve::read(context, &table)).unwrap_or_default();
+    let (roots, hosts) = (workspace::roots(context, &root), hosts::read(context, &root));
     let servers = servers(context, &root, purpose);
-    finish(Config { servers, serve, path: None, warnings: Vec::new() }, found.into_inner())
+    finish(Config { servers, serve, roots, hosts, path: None, warnings: Vec::new() }, found.into_inner())
 }
 
 /// What holds where the file says nothing.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use gateway::caller::Identification;
 use gateway::environment::HostEnvironment;
 use gateway::front::http::{Access, Front, GatewayAuth, Servers};
 use gateway::server::Server;
@@ -23,6 +24,7 @@ use crate::app::{Global, ServeArgs};
 use crate::commands::token::now;
 use crate::config::{self, Auth, Config, Environment, Purpose, Sources};
 use crate::exit::{Code, Failure};
+use crate::identification::{self, Parts};
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
 
@@ -106,10 +108,13 @@ pub fn run(
     let served = runtime.block_on(async {
         let tasks = TaskTracker::new();
         let host = Arc::new(HostEnvironment(std::env::vars_os().collect()));
-        let house = House { around: Surroundings { spawner, host, tasks: tasks.clone() }, plan };
+        let identification = identification_for(&plan.state, &plan.config, &host)?;
+        let around =
+            Surroundings { spawner, host, identification: Arc::clone(&identification), tasks: tasks.clone() };
+        let house = House { around, plan };
         let servers = house.servers(&house.plan.config, None);
         let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
-        let front = Arc::new(Front::new(servers, house.access(listen, tokens), tasks.clone()));
+        let front = Arc::new(Front::new(servers, house.access(listen, tokens), identification, tasks.clone()));
         let signals = stop_on_signals(stop.clone())?;
         let mut threads = Vec::new();
         for index in 1..workers {
@@ -186,7 +191,26 @@ struct House {
     around: Surroundings,
 }
 
+fn identification_for(
+    state: &StateDir,
+    config: &Config,
+    host: &Arc<HostEnvironment>,
+) -> anyhow::Result<Arc<Identification>> {
+    identification::assemble(Parts {
+        state: Some(state),
+        hosts: config.hosts.clone(),
+        roots: config.roots.clone(),
+        host: Arc::clone(host),
+        forced: None,
+        seals: None,
+    })
+}
+
 impl House {
+    fn identification(&self, config: &Config) -> anyhow::Result<Arc<Identification>> {
+        identification_for(&self.plan.state, config, &self.around.host)
+    }
+
     fn specs<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = &'a ServerSpec> {
         config.servers.iter().chain(&self.plan.always)
     }
@@ -214,7 +238,7 @@ impl House {
     }
 
     /// Reloads the configuration when its file changes. A broken edit changes nothing.
-    async fn reload(self, front: Arc<Front>, stop: CancellationToken) {
+    async fn reload(mut self, front: Arc<Front>, stop: CancellationToken) {
         let Some(path) = self.plan.config.path.clone() else { return };
         let mut seen = stamp(&path);
         let mut serve = self.plan.config.serve.clone();
@@ -240,11 +264,24 @@ impl House {
             if let Some(listen) = self.plan.listen {
                 config.serve = config.serve.clone().listening_on(listen).unwrap_or(config.serve);
             }
+            let restart = (&config.hosts, &config.roots) != (&self.plan.config.hosts, &self.plan.config.roots);
+            if restart {
+                match self.identification(&config) {
+                    Ok(identification) => self.around.identification = identification,
+                    Err(error) => {
+                        tracing::error!("the configuration before stays in force: {error:#}");
+                        continue;
+                    }
+                }
+                (self.plan.config.hosts, self.plan.config.roots) = (config.hosts.clone(), config.roots.clone());
+            }
             if config.serve != serve {
                 tracing::warn!("[serve] has changed: that takes effect at the next start");
                 serve = config.serve.clone();
             }
-            let servers = self.servers(&config, Some(&front.servers()));
+            // Who calls is found out in another way now; sessions that were opened under the old one end.
+            let before = front.servers();
+            let servers = self.servers(&config, (!restart).then_some(&*before));
             tracing::info!("the configuration was loaded again: {} servers", servers.len());
             front.replace(servers);
         }

@@ -2,10 +2,12 @@
 
 pub mod app;
 pub mod commands;
+pub mod conceal;
 pub mod config;
 pub mod daemon;
 pub mod example;
 pub mod exit;
+pub mod identification;
 pub mod output;
 pub mod state;
 pub mod tokens;

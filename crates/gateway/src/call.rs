@@ -1,8 +1,10 @@
 //! One message from a client, carried to a server on a pipe. Read this first.
 //!
 //! ```text
-//! request → begin → route (lobby, caller's child, shared child) → handshake → link.call → answer
+//! request → begin → route (handle, lobby, caller's child, shared child) → handshake → stamp → link.call → answer
 //! ```
+//!
+//! Who calls has been found out before ([`crate::caller`]); here it decides which process is asked.
 //!
 //! The answer does not come back up this path: the link hands it to the caller's own queue.
 
@@ -12,32 +14,33 @@ use bytes::Bytes;
 use mcp::{Kind, Message, meta};
 use model::Isolation;
 
-use crate::connection::{Connection, Outlet};
+use crate::caller::{Call, Caller};
+use crate::connection::{Callers, Connection, Outlet};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::Pipes;
 use crate::server::child::{Child, SLOW_READER, as_answer_to};
 use crate::server::link::{Link, Reply};
-use crate::server::pool::{CallerKey, ChildKey};
+use crate::server::pool::{CallerKey, ChildKey, Owner};
 
 /// Carries a request. Whatever happens, exactly one answer goes to `reply`, unless the caller cancels.
 pub async fn request(
     pipes: &Pipes,
     connection: &Arc<Connection>,
-    message: Message,
+    call: Call,
     reply: Arc<Outbox>,
 ) -> Sent {
-    if let Some(sent) = request_at_once(pipes, connection, &message, &reply) {
+    if let Some(sent) = request_at_once(pipes, connection, &call, &reply) {
         return sent;
     }
-    let id = message.id().unwrap_or_default();
+    let id = call.message.id().unwrap_or_default();
     // If the first request with this id is still under way, nothing of it may be touched.
     if let Err(error) = connection.begin(&id) {
         reply.finish(error.to_message(Some(&id)));
         return Sent::Answered;
     }
     let mut under_way = UnderWay { connection, id: &id, sent: false };
-    match carry(pipes, connection, &message, &reply).await {
+    match carry(pipes, connection, &call, &reply).await {
         Ok(sent) => {
             under_way.sent = matches!(sent, Sent::To(..));
             sent
@@ -71,15 +74,20 @@ impl Drop for UnderWay<'_> {
 pub fn request_at_once(
     pipes: &Pipes,
     connection: &Arc<Connection>,
-    message: &Message,
+    call: &Call,
     reply: &Arc<Outbox>,
 ) -> Option<Sent> {
+    let message = &call.message;
     if message.method() != "tools/call" || pipes.catalogue.check_call(&message.name()?).is_err() {
         return None;
     }
     let id = message.id()?;
-    let (child, key) = connection.begin_at_once(&id)?;
-    if child.link.call_as(key, connection, message, Reply::Stream(Arc::clone(reply))).is_err() {
+    let (caller_key, _) = caller_of(connection, call);
+    let (child, key) = connection.begin_at_once(&caller_key, &id)?;
+    let sent = (pipes.pool.stamp(&call.caller, message)).and_then(|stamp| {
+        child.link.call_as(key, connection, (message, &stamp), Reply::Stream(Arc::clone(reply)))
+    });
+    if sent.is_err() {
         // Nothing was sent; the long way finds or starts another child.
         connection.end(&id);
         return None;
@@ -101,9 +109,10 @@ pub enum Sent {
 async fn carry(
     pipes: &Pipes,
     connection: &Arc<Connection>,
-    message: &Message,
+    call: &Call,
     reply: &Arc<Outbox>,
 ) -> Result<Sent, CallError> {
+    let message = &call.message;
     let id = message.id().unwrap_or_default();
     if message.method() == "initialize" {
         let answer = initialize(pipes, connection, message).await?;
@@ -117,14 +126,14 @@ async fn carry(
     let mut tries = 0;
     loop {
         tries += 1;
-        let child = match route(pipes, connection, message, question.as_ref()).await? {
+        let child = match route(pipes, connection, call, question.as_ref()).await? {
             Route::Child(child) => child,
             Route::StandIn(answer) => {
                 reply.finish(as_answer_to(&answer, &id));
                 return Ok(Sent::Answered);
             }
         };
-        match send(pipes, connection, message, reply, child).await {
+        match send(pipes, connection, call, reply, child).await {
             // It was stopped for being idle just now. Nothing was sent, so another can be asked.
             Err(CallError::Restarting { .. }) if tries < 3 => {}
             sent => return sent,
@@ -135,10 +144,11 @@ async fn carry(
 async fn send(
     pipes: &Pipes,
     connection: &Arc<Connection>,
-    message: &Message,
+    call: &Call,
     reply: &Arc<Outbox>,
     child: Arc<Child>,
 ) -> Result<Sent, CallError> {
+    let message = &call.message;
     let id = message.id().unwrap_or_default();
     if connection.is_closed() {
         // The session ended while its child was being started.
@@ -166,14 +176,33 @@ async fn send(
         reply.close_unless_shared(connection);
         return Ok(Sent::Answered);
     }
-    let key = child.link.call(connection, message, Reply::Stream(Arc::clone(reply)))?;
+    let stamp = pipes.pool.stamp(&call.caller, message)?;
+    let key = child.link.call(connection, message, &stamp, Reply::Stream(Arc::clone(reply)))?;
     if !connection.sent(&id, &child.link, key) {
         child.link.cancel(key, None);
     }
     if message.method() == "tools/call" {
-        connection.remember_child(&child);
+        connection.remember_child(caller_of(connection, call).0, &child);
     }
     Ok(Sent::To(child, key))
+}
+
+/// For whom a request is made, as far as it decides which process is asked, and who that is.
+///
+/// In the old era a request that names nobody belongs to the only one who has ever called on its connection: there
+/// the host keeps a connection a thread. It goes to that process and carries no identity. In the new era a request
+/// stands alone.
+fn caller_of(connection: &Connection, call: &Call) -> (CallerKey, Arc<Caller>) {
+    if let Some(known) = call.caller.known() {
+        return (CallerKey::Known(known), Arc::clone(&call.caller));
+    }
+    if !call.message.is_modern()
+        && let Callers::One(one) = connection.callers()
+        && let Some(known) = one.known()
+    {
+        return (CallerKey::Known(known), one);
+    }
+    (CallerKey::Connection(connection.id, call.caller.workspace.clone()), Arc::clone(&call.caller))
 }
 
 enum Route {
@@ -186,24 +215,21 @@ enum Route {
 async fn route(
     pipes: &Pipes,
     connection: &Arc<Connection>,
-    message: &Message,
+    call: &Call,
     question: Option<&Bytes>,
 ) -> Result<Route, CallError> {
-    if let Some(cursor) = &message.head().cursor {
-        let from = connection.link_of_cursor(&message.bytes()[cursor.clone()]);
-        let child = from.and_then(|link| {
-            pipes.pool.children_of(connection).into_iter().find(|child| Arc::ptr_eq(&child.link, &link))
-        });
-        if let Some(child) = child.filter(|child| child.is_alive()) {
-            return Ok(Route::Child(child));
-        }
+    let message = &call.message;
+    let from = child_of_handle(connection, call).and_then(|link| pipes.pool.child_of(&link));
+    if let Some(child) = from.filter(|child| child.is_alive()) {
+        return Ok(Route::Child(child));
     }
-    let key = match pipes.pool.isolation() {
-        Isolation::Shared => ChildKey::Shared,
+    let child = match pipes.pool.isolation() {
+        Isolation::Shared => pipes.pool.child(&ChildKey::Shared, Owner::Everybody).await?,
         Isolation::Session => {
-            let caller = ChildKey::Caller(CallerKey::Connection(connection.id));
-            if !meta::is_discovery(message.method()) || pipes.pool.find(&caller).is_some() {
-                caller
+            let (key, caller) = caller_of(connection, call);
+            let key = ChildKey::Caller(key);
+            if !meta::is_discovery(message.method()) || pipes.pool.find(&key).is_some() {
+                pipes.pool.child(&key, Owner::Caller(&caller)).await?
             } else {
                 let lobby = ChildKey::Lobby(connection.id);
                 if let (None, Some(question)) = (pipes.pool.find(&lobby), question)
@@ -211,13 +237,29 @@ async fn route(
                 {
                     return Ok(Route::StandIn(Box::new(answer)));
                 }
-                lobby
+                pipes.pool.child(&lobby, pipes.pool.asking(connection)).await?
             }
         }
     };
-    let child = pipes.pool.child(&key).await?;
     prepare(&child, connection, message).await?;
     Ok(Route::Child(child))
+}
+
+/// The pipe a handle came from: a cursor, a task, a listed resource, or a list that has changed. Who names somebody
+/// by evidence of its own is served by that one's process, whatever handle it holds.
+fn child_of_handle(connection: &Connection, call: &Call) -> Option<Arc<Link>> {
+    let (message, head) = (&call.message, call.message.head());
+    let method = message.method();
+    let changed = meta::is_list(method).then(|| connection.asks_for_list(method)).flatten();
+    if let Some(cursor) = &head.cursor {
+        return connection.link_of_cursor(&message.bytes()[cursor.clone()]);
+    }
+    if call.caller.known().is_some() {
+        return None;
+    }
+    let is_handle = method.starts_with("tasks/") || method.starts_with("resources/");
+    let name = head.name.as_ref().filter(|_| is_handle);
+    changed.or_else(|| connection.link_of_handle(&message.bytes()[name?.clone()]))
 }
 
 /// A server of the old era must be initialized before its first call; one of the new era must not be.
@@ -260,7 +302,8 @@ async fn initialize(
             ChildKey::Lobby(connection.id)
         }
     };
-    let child = pipes.pool.child(&key).await?;
+    let owner = if key == ChildKey::Shared { Owner::Everybody } else { pipes.pool.asking(connection) };
+    let child = pipes.pool.child(&key, owner).await?;
     let answer = child.handshake(connection).await?;
     if answer.head().error.is_none()
         && let Some(question) = stand_in_question(message)
@@ -314,10 +357,13 @@ pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
 }
 
 /// Carries a request over one given link.
-pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, message: &Message, reply: &Arc<Outbox>) {
-    let id = message.id().unwrap_or_default();
+pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, call: &Call, reply: &Arc<Outbox>) {
+    let (id, message) = (call.message.id().unwrap_or_default(), &call.message);
     let sent = connection.begin(&id).and_then(|()| {
-        link.call(connection, message, Reply::Stream(Arc::clone(reply))).inspect_err(|_| connection.end(&id))
+        let stamp = link.stamp(&call.caller, message);
+        stamp
+            .and_then(|stamp| link.call(connection, message, &stamp, Reply::Stream(Arc::clone(reply))))
+            .inspect_err(|_| connection.end(&id))
     });
     match sent {
         Ok(key) => drop(connection.sent(&id, link, key)),

@@ -3,24 +3,29 @@
 //! It remembers what a new child must be told (`initialize` and what followed), which of its requests are under
 //! way where, and whose server request an answer belongs to. It knows nothing of identity: requests carry that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
-use mcp::Message;
+use identity::{Channel, Standing};
+use mcp::{Message, meta};
 use model::Principal;
 use tokio::sync::Notify;
 
+use crate::caller::Caller;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::child::Child;
 use crate::server::link::Link;
+use crate::server::pool::CallerKey;
 
 /// Pages one client may walk through of one list before it counts as endless.
 pub const MAX_PAGES: usize = 100;
 /// Requests noted for one client.
 const MAX_IN_FLIGHT: usize = 4096;
+/// Children noted for one client.
+const MAX_CHILDREN: usize = 256;
 /// Cursors and server requests kept for a client that never comes back for them.
 const MAX_HANDLES: usize = 1024;
 
@@ -50,6 +55,8 @@ pub struct Connection {
     pub id: ConnectionId,
     pub principal: Principal,
     pub outlet: Outlet,
+    /// How its requests come in.
+    pub channel: Channel,
     state: Mutex<State>,
     quiet: Notify,
 }
@@ -62,9 +69,26 @@ struct State {
     next_server_request: u64,
     /// Which child gave out a cursor, and how many pages led to it.
     cursors: HashMap<Bytes, (Weak<Link>, usize)>,
-    /// The child of the last call, so that the next one need not look for it.
-    child: Option<Arc<Child>>,
+    /// Which child gave out a task or listed a resource.
+    handles: HashMap<Bytes, Weak<Link>>,
+    /// The child of each caller, so that its next call need not look for it.
+    children: HashMap<CallerKey, Arc<Child>>,
+    /// What is known of the client as a whole.
+    standing: Option<Arc<Standing>>,
+    callers: Callers,
+    /// Whose process answered last that its lists have changed, and which list the client has been told of.
+    lister: Option<Weak<Link>>,
+    told_of: HashSet<String>,
     closed: bool,
+}
+
+/// Who has called on a connection.
+#[derive(Debug, Default, Clone)]
+pub enum Callers {
+    #[default]
+    Nobody,
+    One(Arc<Caller>),
+    Several,
 }
 
 /// What a new child is told before its first call.
@@ -94,8 +118,62 @@ pub struct ServerRequest {
 }
 
 impl Connection {
-    pub fn new(principal: Principal, outlet: Outlet) -> Self {
-        Self { id: ConnectionId::next(), principal, outlet, state: Mutex::default(), quiet: Notify::new() }
+    pub fn new(principal: Principal, outlet: Outlet, channel: Channel) -> Self {
+        let (id, state, quiet) = (ConnectionId::next(), Mutex::default(), Notify::new());
+        Self { id, principal, outlet, channel, state, quiet }
+    }
+
+    /// What is known of the client as a whole; before `initialize`, how it came in.
+    pub fn standing(&self) -> Arc<Standing> {
+        let mut state = self.lock();
+        Arc::clone(state.standing.get_or_insert_with(|| Arc::new(Standing::new(self.channel))))
+    }
+
+    pub fn set_standing(&self, standing: Standing) {
+        self.adopt_standing(Arc::new(standing));
+    }
+
+    pub fn adopt_standing(&self, standing: Arc<Standing>) {
+        self.lock().standing = Some(standing);
+    }
+
+    /// Notes who called. Lists are asked for by everybody and by nobody in particular.
+    pub fn note_caller(&self, caller: &Arc<Caller>, method: &str) {
+        if meta::is_discovery(method) {
+            return;
+        }
+        let Some(known) = caller.known() else { return };
+        let mut state = self.lock();
+        match &state.callers {
+            Callers::Nobody => state.callers = Callers::One(Arc::clone(caller)),
+            Callers::One(one) if one.known().as_ref() == Some(&known) => {}
+            Callers::One(_) => state.callers = Callers::Several,
+            Callers::Several => {}
+        }
+    }
+
+    pub fn callers(&self) -> Callers {
+        self.lock().callers.clone()
+    }
+
+    /// A child says that a list has changed. Whether the client is to be told: once until it asks again.
+    pub fn list_changed(&self, link: &Arc<Link>, notification: &str) -> bool {
+        let mut state = self.lock();
+        state.lister = Some(Arc::downgrade(link));
+        state.told_of.insert(notification.to_owned())
+    }
+
+    /// The client could not be told.
+    pub fn not_told(&self, notification: &str) {
+        self.lock().told_of.remove(notification);
+    }
+
+    /// The client asks for a list. Returns the child that said it has changed.
+    pub fn asks_for_list(&self, method: &str) -> Option<Arc<Link>> {
+        let mut state = self.lock();
+        let notification = format!("notifications/{}_changed", method.replace("templates/", ""));
+        state.told_of.remove(&notification);
+        state.lister.as_ref().and_then(Weak::upgrade)
     }
 
     pub fn recorded(&self) -> Recorded {
@@ -106,7 +184,8 @@ impl Connection {
     pub fn record_initialize(&self, message: &Message) -> bool {
         let mut state = self.lock();
         let again = state.recorded.initialize.is_some();
-        state.child = None;
+        state.children.clear();
+        (state.callers, state.lister) = (Callers::Nobody, None);
         state.recorded = Recorded { initialize: Some(message.clone()), ..Recorded::default() };
         again
     }
@@ -139,19 +218,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes that the caller's child is this one.
-    pub fn remember_child(&self, child: &Arc<Child>) {
-        self.lock().child = Some(Arc::clone(child));
+    /// Notes that this caller's child is this one.
+    pub fn remember_child(&self, caller: CallerKey, child: &Arc<Child>) {
+        let mut state = self.lock();
+        if state.children.len() >= MAX_CHILDREN {
+            state.children.retain(|_, child| child.is_alive());
+        }
+        if state.children.len() < MAX_CHILDREN {
+            state.children.insert(caller, Arc::clone(child));
+        }
     }
 
-    /// Notes a request that can go out at once, to the child of the last one. None if it cannot.
-    pub fn begin_at_once(&self, id: &Bytes) -> Option<(Arc<Child>, u64)> {
+    /// Notes a request that can go out at once, to the child of the caller's last one. None if it cannot.
+    pub fn begin_at_once(&self, caller: &CallerKey, id: &Bytes) -> Option<(Arc<Child>, u64)> {
         let mut state = self.lock();
-        let child = state.child.as_ref().filter(|child| child.is_alive() && child.link.outbox.has_room());
-        let Some(child) = child.map(Arc::clone) else {
-            state.child = None;
+        let child = state.children.get(caller)?;
+        if !child.is_alive() || !child.link.outbox.has_room() {
+            state.children.remove(caller);
             return None;
-        };
+        }
+        let child = Arc::clone(child);
         if state.closed || state.in_flight.contains_key(id) || state.in_flight.len() >= MAX_IN_FLIGHT {
             return None;
         }
@@ -284,13 +370,29 @@ impl Connection {
         self.lock().cursors.get(cursor).and_then(|(link, _)| link.upgrade())
     }
 
+    /// Notes that `link` gave out a task or listed a resource, as it is written.
+    pub fn record_handle(&self, link: &Arc<Link>, handle: Bytes) {
+        let mut state = self.lock();
+        if state.handles.len() >= MAX_HANDLES {
+            state.handles.retain(|_, link| link.strong_count() > 0);
+        }
+        if state.handles.len() < MAX_HANDLES {
+            state.handles.insert(handle, Arc::downgrade(link));
+        }
+    }
+
+    /// The child a task or a listed resource came from.
+    pub fn link_of_handle(&self, handle: &[u8]) -> Option<Arc<Link>> {
+        self.lock().handles.get(handle).and_then(Weak::upgrade)
+    }
+
     /// The client is gone. Nothing is accepted from now on.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.in_flight.clear();
         state.server_requests.clear();
-        state.child = None;
+        state.children.clear();
         drop(state);
         match &self.outlet {
             Outlet::Stdio(outbox) | Outlet::Session(outbox) => outbox.close(),

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 
-use model::{InheritEnv, Placeholder, StdioSpec};
+use model::server::IDENTITY_VARIABLES;
+use model::{EnvSource, InheritEnv, Placeholder, StdioSpec};
 
 /// Set for a child that only answers what a server is; it will never be called.
 pub const PROBE: &str = "CALLSIGN_PROBE";
@@ -61,8 +63,22 @@ const HOST_SECRETS: &[&str] = &[
 ];
 
 /// Our own environment, as the host gave it.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct HostEnvironment(pub Vec<(OsString, OsString)>);
+
+impl HostEnvironment {
+    /// None also for what is not UTF-8.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let (_, value) = self.0.iter().find(|(other, _)| other == name)?;
+        value.to_str().map(str::to_owned)
+    }
+}
+
+impl fmt::Debug for HostEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostEnvironment({} variables)", self.0.len())
+    }
+}
 
 /// What a child starts with, and what was kept from it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -72,7 +88,8 @@ pub struct ChildEnvironment {
     pub withheld: Vec<String>,
 }
 
-/// Inherited first, then `env_vars`, then `env`: what is written out wins.
+/// Inherited first, then `env`, then `env_vars` that the caller decides: what is written out wins, and nothing
+/// that names a session is inherited.
 pub fn build<'a>(
     spec: &'a StdioSpec,
     host: &HostEnvironment,
@@ -81,8 +98,9 @@ pub fn build<'a>(
     let mut variables = BTreeMap::new();
     let mut withheld = Vec::new();
     for (name, content) in &host.0 {
-        let named = spec.env_vars.iter().any(|wanted| OsStr::new(&wanted.name) == name);
-        if named || inherits(&spec.inherit_env, name) {
+        let named = (spec.env_vars.iter())
+            .any(|wanted| wanted.source == EnvSource::Local && OsStr::new(&wanted.name) == name);
+        if named && !names_a_session(name) || inherits(&spec.inherit_env, name) {
             variables.insert(name.clone(), content.clone());
         } else {
             withheld.push(name.to_string_lossy().into_owned());
@@ -93,15 +111,29 @@ pub fn build<'a>(
             variables.insert(OsString::from(name), OsString::from(content.as_ref()));
         }
     }
+    for wanted in &spec.env_vars {
+        if let EnvSource::Caller(placeholder) = wanted.source
+            && let Some(content) = value(placeholder)
+        {
+            variables.insert(OsString::from(&wanted.name), OsString::from(content.as_ref()));
+        }
+    }
     withheld.retain(|name| !variables.contains_key(OsStr::new(name)));
     withheld.sort();
     ChildEnvironment { variables: variables.into_iter().collect(), withheld }
+}
+
+fn names_a_session(name: &OsStr) -> bool {
+    IDENTITY_VARIABLES.iter().any(|(known, _)| OsStr::new(known) == name)
 }
 
 fn inherits(inherit: &InheritEnv, name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return matches!(inherit, InheritEnv::Host) };
     if name.starts_with("CALLSIGN_") {
         return false; // Ours, or an outer callsign's.
+    }
+    if names_a_session(OsStr::new(name)) {
+        return false; // Of the session that started us, or of one around it: hardly ever the caller's.
     }
     match inherit {
         InheritEnv::Safe => SAFE.contains(&name) || name.starts_with("LC_"),
@@ -123,7 +155,7 @@ mod tests {
             command: "x".into(),
             args: vec![],
             env: vec![("SET".into(), Template::literal("1"))],
-            env_vars: env_vars.iter().map(|name| EnvVar { name: (*name).into() }).collect(),
+            env_vars: env_vars.iter().map(|name| EnvVar { name: (*name).into(), source: EnvSource::Local }).collect(),
             isolation: Isolation::Session,
             cwd: None,
             inherit_env,

@@ -14,10 +14,12 @@
 
 pub mod address;
 pub mod call;
+pub mod caller;
 pub mod connection;
 pub mod environment;
 pub mod front;
 pub mod outbox;
 pub mod respond;
 pub mod server;
+pub mod strip;
 pub mod worker;

@@ -5,11 +5,12 @@
 //! Whoever reads from a peer on behalf of this queue waits for [`Outbox::room`] before it reads on.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::caller::Stamp;
 use crate::connection::{Connection, Outlet};
 
 /// How much may wait for a slow reader before those who fill the queue are held back.
@@ -38,6 +39,8 @@ pub struct Outgoing {
     pub bytes: Bytes,
     /// The answer itself: nothing follows on the stream of this call.
     pub last: bool,
+    /// Who is behind it, where the reader needs to know.
+    pub stamp: Option<Arc<Stamp>>,
 }
 
 /// Whether a message was taken.
@@ -55,17 +58,22 @@ impl Outbox {
 
     /// Takes what must not be lost.
     pub fn push(&self, bytes: Bytes) -> Taken {
-        self.put(Outgoing { bytes, last: false }, Bound::Ignored)
+        self.put(Outgoing { bytes, last: false, stamp: None }, Bound::Ignored)
+    }
+
+    /// Takes a request, with who makes it.
+    pub fn push_stamped(&self, bytes: Bytes, stamp: Arc<Stamp>) -> Taken {
+        self.put(Outgoing { bytes, last: false, stamp: Some(stamp) }, Bound::Ignored)
     }
 
     /// Takes the answer of a call.
     pub fn finish(&self, bytes: Bytes) -> Taken {
-        self.put(Outgoing { bytes, last: true }, Bound::Ignored)
+        self.put(Outgoing { bytes, last: true, stamp: None }, Bound::Ignored)
     }
 
     /// Takes what may be dropped when the reader is slow.
     pub fn offer(&self, bytes: Bytes) -> Taken {
-        self.put(Outgoing { bytes, last: false }, Bound::Kept)
+        self.put(Outgoing { bytes, last: false, stamp: None }, Bound::Kept)
     }
 
     fn put(&self, outgoing: Outgoing, bound: Bound) -> Taken {

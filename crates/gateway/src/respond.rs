@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
+use model::Trust;
 use serde::Serialize;
 
 /// Why a call was not carried, or its answer did not come.
@@ -66,6 +67,25 @@ pub enum CallError {
     Restarting { server: String },
     #[error("callsign is shutting down")]
     ShuttingDown,
+    #[error(
+        "the server `{server}` wants to know which session calls it (`require = \"{require}\"`), and of this call that is {}; run `callsign doctor` to see what your host can tell",
+        said(*.known)
+    )]
+    IdentityRequired { server: String, require: Trust, known: Trust },
+    #[error(
+        "the server `{server}` does not start without knowing which session calls it, and nothing in this call says so; run `callsign doctor` to see what your host can tell{}",
+        shown(.stderr)
+    )]
+    IdentityNeeded { server: String, stderr: String },
+    #[error("the call cannot be signed for its server: {0}")]
+    Unsignable(String),
+    #[error(
+        "the tool `{tool}` needs `{argument}`, and neither the call nor its session says it{}",
+        because(.reason.as_deref())
+    )]
+    MissingArgument { tool: String, argument: String, reason: Option<String> },
+    #[error("the headers for the server `{server}` could not be had from its headers_command: {reason}")]
+    HeadersCommand { server: String, reason: String },
     #[error("several callers share this server and it did not say whose client it asks")]
     NoSingleCaller,
 }
@@ -116,6 +136,10 @@ impl CallError {
             Self::Restarting { .. } => row("server_restarting", -31019, StatusCode::OK),
             Self::ShuttingDown => row("shutting_down", -31017, StatusCode::SERVICE_UNAVAILABLE),
             Self::NoSingleCaller => row("no_single_caller", -31018, StatusCode::OK),
+            Self::IdentityRequired { .. } | Self::IdentityNeeded { .. } => row("identity_required", -31020, StatusCode::OK),
+            Self::Unsignable(_) => row("arguments_invalid", -32602, StatusCode::OK),
+            Self::MissingArgument { .. } => row("missing_argument", -31021, StatusCode::OK),
+            Self::HeadersCommand { .. } => row("headers_command_failed", -31022, StatusCode::OK),
         }
     }
 
@@ -144,6 +168,22 @@ impl CallError {
         out.extend_from_slice(&body);
         out.push(b'}');
         Bytes::from(out)
+    }
+}
+
+fn said(known: Trust) -> &'static str {
+    match known {
+        Trust::None => "nothing known",
+        Trust::Declared => "only what the client says of itself",
+        Trust::Host => "only what its host says",
+        Trust::Bound => "enough known",
+    }
+}
+
+fn because(reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => format!(": {reason}"),
+        None => "; pass it as an argument, or have the client announce it in _meta[\"orbit.workspace\"]".to_owned(),
     }
 }
 

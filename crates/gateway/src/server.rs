@@ -1,10 +1,12 @@
 //! A server behind us, whichever way it is reached.
 
+pub mod ambient;
 pub mod answer;
 pub mod breaker;
 pub mod catalogue;
 pub mod child;
 pub mod link;
+pub mod minted;
 pub mod old_sse;
 pub mod pool;
 pub mod remote;
@@ -14,9 +16,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::HeaderMap;
+use identity::Channel;
+use mcp::Message;
 use model::{Placeholder, Principal, ServerSpec, Transport};
 
+use crate::caller::{self, Call, Caller, Identification};
 use crate::connection::{Connection, Outlet};
+use crate::respond::CallError;
 use catalogue::Catalogue;
 use link::{Counters, LinkOptions};
 use pool::{Pool, Surroundings};
@@ -27,6 +34,7 @@ pub struct Server {
     pub spec: ServerSpec,
     pub backend: Backend,
     pub counters: Arc<Counters>,
+    pub identification: Arc<Identification>,
 }
 
 #[derive(Debug)]
@@ -48,13 +56,16 @@ impl Server {
     /// `fingerprints`: where what the server lists is recorded.
     pub fn new(spec: ServerSpec, around: Surroundings, fingerprints: Option<PathBuf>) -> Self {
         let counters = Arc::<Counters>::default();
-        let catalogue = Arc::new(Catalogue::new(spec.name.as_str(), spec.pin, fingerprints));
+        let identification = Arc::clone(&around.identification);
+        let ambient = spec.arguments.iter().map(|(name, _)| name.clone()).collect();
+        let catalogue = Arc::new(Catalogue::new(spec.name.as_str(), spec.pin, ambient, fingerprints));
         let options = Arc::new(LinkOptions {
             server: spec.name.as_str().to_owned(),
             timeout: spec.timeout,
             max_message: spec.max_message,
             catalogue: Arc::clone(&catalogue),
             counters: Arc::clone(&counters),
+            identification: Arc::clone(&around.identification),
         });
         let backend = match &spec.transport {
             Transport::Stdio(stdio) => {
@@ -62,10 +73,29 @@ impl Server {
                 Backend::Pipes(Pipes { pool, catalogue, stateless: Mutex::default() })
             }
             Transport::Http(http) => {
-                Backend::Remote(Arc::new(Remote::new(http.clone(), options, around.tasks)))
+                Backend::Remote(Arc::new(Remote::new(http.clone(), options, around)))
             }
         };
-        Self { spec, backend, counters }
+        Self { spec, backend, counters, identification }
+    }
+
+    /// Finds out who makes a request, and whether this server wants to be asked by them.
+    pub fn identify(
+        &self,
+        connection: &Connection,
+        headers: Option<&HeaderMap>,
+        message: Message,
+    ) -> Result<Call, CallError> {
+        let call = self.identification.identify(connection, headers, message)?;
+        caller::permit(self.spec.require, self.name(), &call)?;
+        ambient::fill(&self.spec, self.catalogue(), call)
+    }
+
+    pub fn catalogue(&self) -> &Catalogue {
+        match &self.backend {
+            Backend::Pipes(pipes) => &pipes.catalogue,
+            Backend::Remote(remote) => &remote.options.catalogue,
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -82,24 +112,28 @@ impl Server {
 }
 
 /// What placeholders stand for in a call of `tool`. What is not known leaves its header or variable out.
-fn values<'a>(server: &'a str, tool: Option<&'a str>) -> impl Fn(Placeholder) -> Option<Cow<'a, str>> {
+fn values<'a>(
+    server: &'a str,
+    tool: Option<&'a str>,
+    caller: Option<&'a Caller>,
+) -> impl Fn(Placeholder) -> Option<Cow<'a, str>> {
     move |placeholder| {
-        let known = [(Placeholder::Server, Some(server)), (Placeholder::Tool, tool)];
-        known
-            .into_iter()
-            .find(|(name, _)| *name == placeholder)
-            .and_then(|(_, value)| value)
-            .map(Cow::Borrowed)
+        let value = match placeholder {
+            Placeholder::Server => Some(server),
+            Placeholder::Tool => tool,
+            other => caller.and_then(|caller| caller.value(other)),
+        };
+        value.map(Cow::Borrowed)
     }
 }
 
 impl Pipes {
-    pub fn stateless(&self, principal: &Principal) -> Arc<Connection> {
+    pub fn stateless(&self, principal: &Principal, channel: Channel) -> Arc<Connection> {
         let mut stateless = self.stateless.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = stateless.get(principal) {
             return Arc::clone(connection);
         }
-        let connection = Arc::new(Connection::new(principal.clone(), Outlet::Stateless));
+        let connection = Arc::new(Connection::new(principal.clone(), Outlet::Stateless, channel));
         stateless.insert(principal.clone(), Arc::clone(&connection));
         connection
     }

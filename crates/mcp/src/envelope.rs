@@ -36,7 +36,7 @@ pub struct Head {
     /// None for a response.
     pub method: Option<Box<str>>,
     pub params: Option<Span>,
-    /// The object at `params._meta`.
+    /// The value at `params._meta`, whatever it is.
     pub meta: Option<Span>,
     /// `params._meta.progressToken`, or `params.progressToken` of a progress notification.
     pub progress_token: Option<Span>,
@@ -55,6 +55,14 @@ pub struct Head {
     pub subscription_id: Option<Span>,
     pub result: Option<Span>,
     pub error: Option<Span>,
+}
+
+/// A place for members: a range to replace, with what must stand before and after them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub at: Span,
+    pub before: &'static str,
+    pub after: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,9 +129,36 @@ impl Message {
         self.head.name.as_ref().and_then(|span| decode_string(&self.bytes[span.clone()]))
     }
 
+    /// `params._meta`, if it is an object.
+    pub fn meta(&self) -> Option<&[u8]> {
+        self.head.meta.as_ref().map(|span| &self.bytes[span.clone()]).filter(|raw| raw.starts_with(b"{"))
+    }
+
     /// Whether the sender speaks the era without `initialize`.
     pub fn is_modern(&self) -> bool {
         self.head.version.as_deref().is_some_and(meta::is_modern)
+    }
+
+    /// Where members of `params._meta` can be put in, and what must stand around them there.
+    pub fn place_in_meta(&self) -> Option<Place> {
+        let object = |span: &Span| self.bytes[span.start] == b'{';
+        let is_empty = |span: &Span| self.bytes[span.start + 1..].trim_ascii_start().starts_with(b"}");
+        let inside = |span: &Span, before: &'static str, after: [&'static str; 2]| Place {
+            at: span.start + 1..span.start + 1,
+            before,
+            after: after[usize::from(is_empty(span))],
+        };
+        match (&self.head.meta, &self.head.params) {
+            (Some(meta), _) if object(meta) => Some(inside(meta, "", [",", ""])),
+            (Some(meta), _) => Some(Place { at: meta.clone(), before: "{", after: "}" }),
+            (None, Some(params)) if object(params) => Some(inside(params, r#""_meta":{"#, ["},", "}"])),
+            // Parameters by position have no names, and no place for ours.
+            (None, Some(_)) => None,
+            (None, None) => {
+                let at = self.bytes.iter().position(|byte| *byte == b'{')? + 1;
+                Some(Place { at: at..at, before: r#""params":{"_meta":{"#, after: "}}," })
+            }
+        }
     }
 
     /// The bytes with these ranges replaced.
@@ -274,8 +309,6 @@ impl Fields {
         if method == "notifications/progress" {
             head.progress_token = own_token;
         }
-        // Values that are no objects have nothing in them for us.
-        head.meta = head.meta.filter(|span| bytes[span.start] == b'{');
         head.version = version.and_then(|span| decode_string(&bytes[span])).map(std::convert::Into::into);
         head.method = Some(method.into());
         Ok(head)

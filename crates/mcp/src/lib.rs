@@ -14,6 +14,7 @@
 //!
 //! Read `envelope.rs` first.
 
+pub mod cut;
 pub mod envelope;
 pub mod headers;
 pub mod meta;
@@ -22,4 +23,4 @@ pub mod splice;
 pub mod sse;
 pub mod stdio;
 
-pub use envelope::{Head, Kind, MAX_DEPTH, Message, Refused, Span};
+pub use envelope::{Head, Kind, MAX_DEPTH, Message, Place, Refused, Span};

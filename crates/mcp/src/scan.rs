@@ -21,6 +21,7 @@ pub struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
+    key_at: usize,
 }
 
 /// Bytes that end the plain part of a string: the quote, the backslash, and what must be escaped.
@@ -38,7 +39,7 @@ const STOPS: [bool; 256] = {
 
 impl<'a> Scanner<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, depth: 0 }
+        Self { bytes, at: 0, depth: 0, key_at: 0 }
     }
 
     /// The first byte of the next value, white space skipped.
@@ -59,7 +60,7 @@ impl<'a> Scanner<'a> {
         match first {
             Some(b'"') => drop(self.string()?),
             Some(b'{') => self.members(|scanner, _key| scanner.value().map(drop))?,
-            Some(b'[') => self.elements()?,
+            Some(b'[') => self.elements(|scanner| scanner.value().map(drop))?,
             Some(b't') => self.literal(b"true")?,
             Some(b'f') => self.literal(b"false")?,
             Some(b'n') => self.literal(b"null")?,
@@ -86,6 +87,7 @@ impl<'a> Scanner<'a> {
                 return Err(Bad::Syntax(self.at));
             }
             self.at += 1;
+            self.key_at = start;
             visit(self, &key)?;
             match self.peek() {
                 Some(b',') => self.at += 1,
@@ -113,13 +115,24 @@ impl<'a> Scanner<'a> {
         if self.peek().is_none() { Ok(()) } else { Err(Bad::Syntax(self.at)) }
     }
 
-    fn elements(&mut self) -> Result<(), Bad> {
+    /// Where the scanner is.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// While a member is visited, before anything of it is consumed: where its name begins.
+    pub fn key_at(&self) -> usize {
+        self.key_at
+    }
+
+    /// Walks through a list. `visit` must consume one value.
+    pub fn elements(&mut self, mut visit: impl FnMut(&mut Self) -> Result<(), Bad>) -> Result<(), Bad> {
         self.enter(b'[')?;
         if self.peek() == Some(b']') {
             return self.leave();
         }
         loop {
-            self.value()?;
+            visit(self)?;
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => return self.leave(),

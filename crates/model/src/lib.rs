@@ -3,10 +3,17 @@
 //! **Invariant:** nothing here does I/O, spawns, logs, or knows a wire format.
 //! Values that exist are valid: each type has one maker that refuses what is wrong.
 
+pub mod host;
+pub mod identity;
 pub mod ids;
 pub mod server;
 pub mod template;
 
+pub use host::{HostSpec, Place};
+pub use identity::{Id, Identity, Source, Trust};
 pub use ids::{Principal, ServerName};
-pub use server::{EnvVar, HttpSpec, InheritEnv, Isolation, ServerSpec, StdioSpec, Transport};
+pub use server::{
+    Directory, EnvSource, EnvVar, HeadersCommand, HttpSpec, InheritEnv, Isolation, ServerSpec, StdioSpec,
+    Transport,
+};
 pub use template::{Placeholder, Template};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{ServerName, Template};
+use crate::{Placeholder, ServerName, Template, Trust};
 
 /// The default for `max_message`: what one message from a server may weigh.
 pub const DEFAULT_MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -23,6 +23,10 @@ pub struct ServerSpec {
     pub max_message: usize,
     /// A tool that changed is withheld until it is approved.
     pub pin: bool,
+    /// What must be known of the caller before anything but discovery reaches the server.
+    pub require: Trust,
+    /// Arguments that are filled in where a tool takes them and the caller left them out.
+    pub arguments: Vec<(String, Template)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -40,19 +44,51 @@ pub struct StdioSpec {
     pub env: Vec<(String, Template)>,
     pub env_vars: Vec<EnvVar>,
     pub isolation: Isolation,
-    /// None: the host's directory for `wrap`, the configuration file's for `serve`.
-    pub cwd: Option<PathBuf>,
+    /// None: the directory we are in ourselves.
+    pub cwd: Option<Directory>,
     pub inherit_env: InheritEnv,
     /// A child without a call, a subscription or a task for this long is stopped.
     pub idle: Duration,
     pub max_children: usize,
 }
 
+/// Where a child is started.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Directory {
+    Fixed(PathBuf),
+    /// Per caller. Without a value, `otherwise`.
+    Template {
+        path: Template,
+        otherwise: Option<PathBuf>,
+    },
+}
+
 /// A variable handed on by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvVar {
     pub name: String,
+    pub source: EnvSource,
 }
+
+/// Where the value of a variable comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnvSource {
+    /// Our own environment.
+    Local,
+    /// The caller; absent where it is not known.
+    Caller(Placeholder),
+}
+
+/// The names under which hosts tell a session apart, with what each stands for. Handed on by name they mean the
+/// calling session, never the value that happened to be inherited.
+pub const IDENTITY_VARIABLES: [(&str, Placeholder); 6] = [
+    ("OPENCODE_SESSION_ID", Placeholder::ThreadId),
+    ("OPENCODE_SESSION_TITLE", Placeholder::SessionTitle),
+    ("CODEX_THREAD_ID", Placeholder::ThreadId),
+    ("CODEX_SESSION_ID", Placeholder::SessionId),
+    ("CLAUDE_CODE_SESSION_ID", Placeholder::SessionId),
+    ("AGENT_SESSION_ID", Placeholder::SessionId),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
@@ -77,6 +113,17 @@ pub enum InheritEnv {
 pub struct HttpSpec {
     pub url: String,
     pub headers: Vec<(String, Template)>,
+    pub headers_command: Option<HeadersCommand>,
     /// The name may resolve to a loopback, private or link-local address.
     pub allow_private: bool,
+}
+
+/// A program whose stdout is a JSON object of headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadersCommand {
+    pub program: String,
+    pub args: Vec<String>,
+    pub cwd: Option<PathBuf>,
+    /// How long what it printed is used.
+    pub cache: Duration,
 }

@@ -14,8 +14,10 @@ pub mod conformance;
 pub mod echo;
 pub mod harness;
 pub mod hostile;
+pub mod hosts;
 pub mod jsonrpc;
 pub mod listen;
+pub mod llm;
 pub mod record;
 pub mod sse;
 

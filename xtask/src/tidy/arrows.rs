@@ -73,6 +73,8 @@ pub(super) fn check(file: &str, manifest: &str) -> Vec<Finding> {
     };
     let folder = file.trim_end_matches("/Cargo.toml").rsplit('/').next().unwrap_or_default();
     let mut findings = Vec::new();
+    // What others may use on its own carries our name before its own.
+    let name = name.strip_prefix("callsign-").unwrap_or(name);
     if folder != name {
         findings.push(finding(format!("the folder is named {folder}, the crate {name}")));
     }
@@ -113,6 +115,7 @@ fn dependencies(table: &Table) -> Vec<(String, &'static str)> {
             let Some(entries) = table.get(section).and_then(|entries| entries.as_table()) else { continue };
             for (key, value) in entries {
                 let package = value.get("package").and_then(|package| package.as_str()).unwrap_or(key);
+                let package = package.strip_prefix("callsign-").unwrap_or(package);
                 found.push((package.to_owned(), section));
             }
         }

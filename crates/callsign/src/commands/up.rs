@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use model::server::{DEFAULT_IDLE, DEFAULT_MAX_CHILDREN, DEFAULT_MAX_MESSAGE};
-use model::{InheritEnv, Isolation, ServerName, ServerSpec, StdioSpec, Transport};
+use model::{InheritEnv, Isolation, ServerName, ServerSpec, StdioSpec, Transport, Trust};
 
 use crate::app::{Global, ServeArgs, start_logging};
 use crate::daemon::{self, Plan, Running};
@@ -38,6 +38,8 @@ fn example() -> anyhow::Result<ServerSpec> {
         timeout: Some(DEFAULT_IDLE),
         max_message: DEFAULT_MAX_MESSAGE,
         pin: false,
+        require: Trust::None,
+        arguments: Vec::new(),
     })
 }
 

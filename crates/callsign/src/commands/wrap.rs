@@ -10,15 +10,18 @@ use gateway::environment::HostEnvironment;
 use gateway::front::stdio;
 use gateway::server::Server;
 use gateway::server::pool::Surroundings;
-use model::{EnvVar, ServerName, ServerSpec, Template, Transport};
+use identity::seal::{SealKey, Seals};
+use model::{HostSpec, InheritEnv, ServerName, ServerSpec, Transport};
 use supervise::Spawner;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{Global, start_logging};
-use crate::config::{self, Carrier, Environment, Purpose, Sources, Target, UseSection, Wrapped};
+use crate::conceal;
+use crate::config::{self, Config, Environment, Purpose, Sources, Target, UseSection, Wrapped};
 use crate::daemon::{catalogue_file, stop_on_signals};
 use crate::exit::{Code, Failure};
+use crate::identification::{self, Parts, state_if_usable};
 use crate::state::StateDir;
 
 #[derive(Debug, Args)]
@@ -29,12 +32,22 @@ pub struct WrapArgs {
     /// The server's name; `[servers.NAME]` of the configuration supplies what is not said here.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// The host that starts us: which of the ways to say who calls is looked for. `auto` goes by what it calls itself.
+    #[arg(long, value_name = "HOST", default_value = "auto")]
+    host: String,
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Variables of our environment that the server needs, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pass_env: Vec<String>,
+    /// What the server inherits of our environment where the configuration does not say: `safe`, or `host` for all
+    /// but secrets.
+    #[arg(long, value_name = "WHICH")]
+    inherit_env: Option<Inherit>,
+    /// What the host calls the server, where that can be no name of ours.
+    #[arg(long, value_name = "NAME", hide = true)]
+    entry: Option<String>,
     /// The variable that holds the headers for --url, as a JSON object: arguments are visible to others.
     #[arg(long, value_name = "NAME", requires = "url")]
     headers_env: Option<String>,
@@ -46,24 +59,56 @@ pub struct WrapArgs {
     command: Vec<String>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Inherit {
+    Safe,
+    Host,
+}
+
+/// The key that our OpenCode plugin seals with.
+const SEAL_KEY: &str = "CALLSIGN_SEAL_KEY";
+
 pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
+    let environment = Environment::of_process();
+    let seal_key = environment.get(SEAL_KEY);
+    let entry_headers = arguments.headers_env.as_deref().and_then(|name| environment.get(name));
+    let secret: Vec<&str> =
+        [Some(SEAL_KEY), arguments.headers_env.as_deref()].into_iter().flatten().collect();
+    // A process forked later has a copy of this memory.
+    let concealed = conceal::overwrite(&secret);
+    conceal::make_undumpable();
     // First of all, while there is one thread and little memory: every supervisor is a copy of this.
     let spawner = Arc::new(Spawner::start().context("could not start the supervisor of processes")?);
     start_logging(global)?;
+    if let Err(error) = concealed {
+        tracing::debug!(%error, "secrets could not be removed from the environment we were started with");
+    }
     let current_dir = std::env::current_dir().context("could not find the current directory")?;
-    let environment = Environment::of_process();
-    let mut spec = specification(arguments, &current_dir, environment)?;
-    pass_variables(&mut spec, arguments, environment)?;
-    let fingerprints =
-        match (&arguments.name, StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)) {
-            (Some(_), Ok(directory)) => Some(catalogue_file(&directory, &spec.name)),
-            _ => None, // Without a name of its own, a record would be mixed up with other servers'.
-        };
-    let host = HostEnvironment(host_environment(arguments));
+    let (mut spec, config) = specification(arguments, &current_dir, environment)?;
+    pass_variables(&mut spec, arguments, environment, entry_headers.as_deref())?;
+    let located = StateDir::locate(global.state_dir.as_deref(), environment, &current_dir).ok();
+    let fingerprints = match (&arguments.name, &located) {
+        (Some(_), Some(directory)) => Some(catalogue_file(directory, &spec.name)),
+        _ => None, // Without a name of its own, a record would be mixed up with other servers'.
+    };
+    let host = Arc::new(HostEnvironment(host_environment(arguments)));
+    let state = located.as_deref().and_then(state_if_usable);
+    let entry = arguments.entry.as_deref().unwrap_or(spec.name.as_str());
+    let seals = seal_key.map(|key| SealKey::parse(&key).map(|key| Seals::new(key, entry))).transpose();
+    let mut roots = config.roots;
+    roots.push(current_dir.clone());
+    let identification = identification::assemble(Parts {
+        state: state.as_ref(),
+        forced: forced_host(&arguments.host, &config.hosts)?,
+        hosts: config.hosts,
+        roots,
+        host: Arc::clone(&host),
+        seals: seals.map_err(|error| Failure::new(Code::Usage, format!("{SEAL_KEY}: {error}")))?,
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let tasks = TaskTracker::new();
-        let around = Surroundings { spawner, host: Arc::new(host), tasks: tasks.clone() };
+        let around = Surroundings { spawner, host, identification, tasks: tasks.clone() };
         let server = Arc::new(Server::new(spec, around, fingerprints));
         let stop = CancellationToken::new();
         let signals = stop_on_signals(stop.clone())?;
@@ -78,7 +123,7 @@ fn specification(
     arguments: &WrapArgs,
     current_dir: &Path,
     environment: Environment<'_>,
-) -> anyhow::Result<ServerSpec> {
+) -> anyhow::Result<(ServerSpec, Config)> {
     let target = match (arguments.command.split_first(), &arguments.url) {
         (Some((command, rest)), _) => Some(Target::Command { command: command.clone(), args: rest.to_vec() }),
         (None, Some(url)) => Some(Target::Url(url.clone())),
@@ -99,16 +144,32 @@ fn specification(
     let wrapped = Wrapped { name: name.clone(), section, target };
     let purpose = Purpose::Wrap(&wrapped);
     let sources = Sources { named: arguments.config.as_deref(), current_dir, environment, purpose };
-    let config = config::load(&sources)?;
+    let mut config = config::load(&sources)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    config.servers.into_iter().next().ok_or_else(|| {
+    let spec = config.servers.pop().ok_or_else(|| {
         let hint = "give its command after `--`, or write [servers.NAME] into the configuration";
-        Failure::new(Code::Configuration, format!("the server `{name}` is not configured"))
-            .with_hint(hint)
-            .into()
-    })
+        Failure::new(Code::Configuration, format!("the server `{name}` is not configured")).with_hint(hint)
+    })?;
+    Ok((spec, config))
+}
+
+/// `--host`, unless it is `auto`.
+fn forced_host(host: &str, described: &[HostSpec]) -> anyhow::Result<Option<String>> {
+    if host == "auto" {
+        return Ok(None);
+    }
+    let known = identity::adapters::names().any(|name| name == host);
+    // Hosts that say nothing are known by name all the same.
+    let silent = ["cursor", "gemini"].contains(&host);
+    if known || silent || described.iter().any(|described| described.name.as_str() == host) {
+        return Ok(Some(host.to_owned()));
+    }
+    let names: Vec<&str> = identity::adapters::names().collect();
+    let hint =
+        format!("use auto, {}, or describe it as [hosts.{host}] in the configuration", names.join(", "));
+    Err(Failure::new(Code::Usage, format!("--host {host}: this host is not known")).with_hint(hint).into())
 }
 
 /// The command's own name, as far as it can be one.
@@ -127,13 +188,22 @@ fn pass_variables(
     spec: &mut ServerSpec,
     arguments: &WrapArgs,
     environment: Environment<'_>,
+    entry_headers: Option<&str>,
 ) -> anyhow::Result<()> {
     let wrong = |message: String| Failure::new(Code::Usage, message);
     match &mut spec.transport {
         Transport::Stdio(stdio) => {
             for name in &arguments.pass_env {
-                config::check_inherited(name).map_err(|why| wrong(format!("--pass-env {name}: {why}")))?;
-                stdio.env_vars.push(EnvVar { name: name.clone() });
+                config::pass_variable(stdio, name)
+                    .map_err(|why| wrong(format!("--pass-env {name}: {why}")))?;
+            }
+            if let Some(inherit) = arguments.inherit_env
+                && stdio.inherit_env == InheritEnv::Safe
+            {
+                stdio.inherit_env = match inherit {
+                    Inherit::Safe => InheritEnv::Safe,
+                    Inherit::Host => InheritEnv::Host,
+                };
             }
         }
         Transport::Http(http) => {
@@ -143,18 +213,15 @@ fn pass_variables(
                 );
             }
             let Some(variable) = &arguments.headers_env else { return Ok(()) };
-            let text = environment
-                .get(variable)
-                .ok_or_else(|| wrong(format!("--headers-env: {variable} is not set")))?;
-            let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(&text)
+            let text = entry_headers.ok_or_else(|| wrong(format!("--headers-env: {variable} is not set")))?;
+            let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(text)
                 .map_err(|_| wrong(format!("--headers-env: {variable} is not a JSON object of strings")))?;
             for (name, value) in headers {
-                Carrier::Header
-                    .check(&value)
-                    .map_err(|why| wrong(format!("--headers-env: {name}: {why}")))?;
-                config::check_header(&name).map_err(|why| wrong(format!("--headers-env: {name}: {why}")))?;
+                let why = |why: String| wrong(format!("--headers-env: {name}: {why}"));
+                let value = config::entry_header_value(&value, environment).map_err(why)?;
+                config::check_header(&name).map_err(why)?;
                 http.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
-                http.headers.push((name, Template::literal(value)));
+                http.headers.push((name, value));
             }
         }
     }

@@ -1,21 +1,29 @@
 //! The keys of a server that is reached by HTTP.
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use gateway::address::{HostKind, check_host};
 use http::Uri;
-use model::{HttpSpec, Template};
+use model::{HeadersCommand, HttpSpec, Template};
 
-use super::context::Context;
+use super::context::{Context, Resolve};
 use super::names::check_header;
 use super::table::{Field, Table};
-use super::value::{Carrier, template};
+use super::units;
+use super::value::{Carrier, placeholder_in, template};
 
-pub(super) const KEYS: [&str; 3] = ["url", "headers", "allow_private"];
+pub(super) const KEYS: [&str; 5] = ["url", "headers", "headers_command", "cache_seconds", "allow_private"];
+
+/// How long what `headers_command` printed is used.
+const DEFAULT_CACHE: Duration = Duration::from_mins(1);
 
 /// All but `url`, which the command line may replace.
 pub(super) fn read(context: Context<'_>, table: &Table<'_>) -> HttpSpec {
     HttpSpec {
         url: String::new(),
         headers: table.get("headers").map(|field| headers(context, field)).unwrap_or_default(),
+        headers_command: headers_command(context, table),
         allow_private: table
             .get("allow_private")
             .and_then(|field| field.boolean(context))
@@ -85,4 +93,59 @@ fn headers(context: Context<'_>, field: &Field<'_>) -> Vec<(String, Template)> {
         }
     }
     headers
+}
+
+fn headers_command(context: Context<'_>, table: &Table<'_>) -> Option<HeadersCommand> {
+    let cache = table.get("cache_seconds").and_then(|field| units::seconds(context, field));
+    let field = table.get("headers_command")?;
+    let items = field.list(context, "a list of strings")?;
+    let Some((program, args)) = items.split_first() else {
+        context.mistake(field.at, "`headers_command` is empty; name a program");
+        return None;
+    };
+    let program = program.text(context).and_then(|written| command_path(context, program, written));
+    let args: Vec<_> = args.iter().map(|item| argument(context, item)).collect();
+    let cwd = Some(context.directory.to_owned());
+    Some(HeadersCommand {
+        program: program?,
+        args: args.into_iter().collect::<Option<_>>()?,
+        cwd,
+        cache: cache.unwrap_or(DEFAULT_CACHE),
+    })
+}
+
+/// A name is looked up in PATH; what has a slash in it is a path, and relative to the file.
+fn command_path(context: Context<'_>, field: &Field<'_>, written: &str) -> Option<String> {
+    if !written.contains('/') {
+        return Some(written.to_owned());
+    }
+    let path = context.path(written).and_then(|path| {
+        let shown = path.display().to_string();
+        // Without the `./` of the file.
+        let path: PathBuf = path.components().collect();
+        path.into_os_string().into_string().map_err(|_| format!("{shown} is not UTF-8, which it must be"))
+    });
+    let path =
+        path.map_err(|problem| context.mistake(field.at, format!("`headers_command`: {problem}"))).ok()?;
+    // Only a warning: it may be there by the time it is run.
+    if context.resolve == Resolve::Yes && !Path::new(&path).is_file() {
+        context.warn(field.at, format!("`headers_command` is not a file: {path}"));
+    }
+    Some(path)
+}
+
+fn argument(context: Context<'_>, item: &Field<'_>) -> Option<String> {
+    let text = item.string(context).and_then(|text| item.without_nul(context, text))?;
+    if let Some(name) = placeholder_in(text) {
+        context.warn(item.at, format!("`headers_command` is run as it is written, with {{{name}}} in it"));
+    }
+    Some(text.to_owned())
+}
+
+/// Reports a key that means nothing without another.
+pub(super) fn check_together(context: Context<'_>, table: &Table<'_>) {
+    if let (Some(cache), None) = (table.get("cache_seconds"), table.get("headers_command")) {
+        let problem = "`cache_seconds` is for what `headers_command` prints, and there is none; take it out";
+        context.absent(cache.key_at, problem);
+    }
 }

@@ -1,4 +1,6 @@
-//! Which variables and headers a configuration may name.
+//! Which variables, headers, `_meta` keys and arguments a configuration may name.
+
+use identity::names::{is_our_header, is_ours};
 
 /// Variables whose value makes a loader, a shell or an interpreter load or run something else than the
 /// server that the configuration names. A prefix ends in `*`.
@@ -76,17 +78,6 @@ const RUNS_OTHER_CODE: &[&str] = &[
     "GIT_SSH_COMMAND",
 ];
 
-/// The names under which hosts tell a session apart. Handed on by name they mean the calling session, never
-/// the value that happened to be inherited.
-const IDENTITY: [&str; 6] = [
-    "OPENCODE_SESSION_ID",
-    "OPENCODE_SESSION_TITLE",
-    "CODEX_THREAD_ID",
-    "CODEX_SESSION_ID",
-    "CLAUDE_CODE_SESSION_ID",
-    "AGENT_SESSION_ID",
-];
-
 /// Headers that the transport writes.
 const TRANSPORT_HEADERS: [&str; 14] = [
     "accept",
@@ -105,10 +96,12 @@ const TRANSPORT_HEADERS: [&str; 14] = [
     "last-event-id",
 ];
 
+/// Headers whose value must never be taken for an id: ids are logged and handed on.
+const SECRET_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "set-cookie"];
+
 /// Whether a configuration may set the variable `name`. `Err` is a sentence for the person who wrote it.
 pub fn check_variable(name: &str) -> Result<(), String> {
-    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+    if !is_variable(name) {
         return Err(format!(
             "{name:?} is not the name of a variable; use letters, digits and _, and no digit first"
         ));
@@ -125,15 +118,10 @@ pub fn check_variable(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a configuration may hand the variable `name` on from our own environment.
-pub fn check_inherited(name: &str) -> Result<(), String> {
-    check_variable(name)?;
-    if IDENTITY.contains(&name) {
-        return Err(format!(
-            "`{name}` is the calling session's, which is not available in this version of callsign"
-        ));
-    }
-    Ok(())
+/// Whether every program can have a variable of this name.
+pub(super) fn is_variable(name: &str) -> bool {
+    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    starts_well && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Whether a configuration may set the header `name`.
@@ -142,15 +130,49 @@ pub fn check_header(name: &str) -> Result<(), String> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(format!("{name:?} is not the name of a header; use letters, digits and -"));
     }
-    // Many servers read `_` and `-` as the same.
-    let plain = name.to_ascii_lowercase().replace('_', "-");
-    if plain == "callsign" || plain.starts_with("callsign-") {
+    let plain = plain(name);
+    if is_our_header(name) {
         return Err(format!("`{name}` is callsign's own; take it out"));
     }
     if TRANSPORT_HEADERS.contains(&plain.as_str()) || plain.starts_with("mcp-") {
         return Err(format!("`{name}` is written by the transport; take it out"));
     }
     Ok(())
+}
+
+/// Whether a host may say in the header `name` who calls.
+pub(super) fn check_evidence_header(name: &str) -> Result<(), String> {
+    check_header(name)?;
+    if SECRET_HEADERS.contains(&plain(name).as_str()) {
+        return Err(format!("`{name}` holds a secret, which is not an id; name another header"));
+    }
+    Ok(())
+}
+
+/// Whether a host may say under the key `name` of `params._meta` who calls.
+pub(super) fn check_meta(name: &str) -> Result<(), String> {
+    if is_ours(&["_meta"], name) {
+        return Err(format!(
+            "`{name}` is callsign's own, and removed from what a caller sends; name another key"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a configuration may fill in the argument `name`.
+pub(super) fn check_argument(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("an argument has a name; put one in the quotes".to_owned());
+    }
+    if is_ours(&["arguments"], name) {
+        return Err(format!("`{name}` is callsign's own; take it out"));
+    }
+    Ok(())
+}
+
+/// Many readers take `_` and `-`, and upper and lower case, for the same.
+fn plain(name: &str) -> String {
+    name.trim().to_ascii_lowercase().replace('_', "-")
 }
 
 fn runs_other_code(name: &str) -> bool {

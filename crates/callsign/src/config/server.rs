@@ -1,13 +1,15 @@
 //! One `[servers.NAME]`.
 
-use model::{HttpSpec, ServerName, ServerSpec, StdioSpec, Transport};
+use model::{HttpSpec, ServerName, ServerSpec, StdioSpec, Template, Transport, Trust};
 
 use super::context::{Context, Resolve};
+use super::names::check_argument;
 use super::table::{Field, Table};
+use super::value::{Carrier, template};
 use super::{Defaults, Target, http, stdio, units};
 
-const SHARED_KEYS: [&str; 3] = ["timeout", "pin", "max_message"];
-const LATER_KEYS: [&str; 5] = ["require", "arguments", "hooks", "headers_command", "cache_seconds"];
+const SHARED_KEYS: [&str; 5] = ["timeout", "pin", "max_message", "require", "arguments"];
+const LATER_KEYS: [&str; 1] = ["hooks"];
 
 /// The name of callsign's own server.
 const RESERVED: &str = "sessions";
@@ -41,6 +43,8 @@ pub(super) fn read(
     let timeout = table.get("timeout").and_then(|field| units::duration(context, field));
     let max_message = table.get("max_message").and_then(|field| units::size(context, field));
     let pin = table.get("pin").and_then(|field| field.boolean(context));
+    let require = table.get("require").and_then(|field| require(context, field));
+    let arguments = table.get("arguments").map(|field| arguments(context, field));
     let specs = (stdio::read(context, table, defaults), http::read(context, table));
     Some(ServerSpec {
         name: section.name.clone(),
@@ -48,7 +52,32 @@ pub(super) fn read(
         timeout: timeout.or(defaults.timeout),
         max_message: max_message.unwrap_or(model::server::DEFAULT_MAX_MESSAGE),
         pin: pin.unwrap_or_default(),
+        require: require.unwrap_or_default(),
+        arguments: arguments.unwrap_or_default(),
     })
+}
+
+fn require(context: Context<'_>, field: &Field<'_>) -> Option<Trust> {
+    let written = field.string(context)?;
+    let trust = Trust::parse(written);
+    if trust.is_none() {
+        let expected = "\"none\", \"declared\", \"host\" or \"bound\"";
+        context.mistake(field.at, format!("`require` must be {expected}, not {written:?}"));
+    }
+    trust
+}
+
+fn arguments(context: Context<'_>, field: &Field<'_>) -> Vec<(String, Template)> {
+    let mut arguments = Vec::new();
+    for argument in field.table(context, "arguments.").unwrap_or_default().fields {
+        if let Err(problem) = check_argument(argument.key) {
+            context.mistake(argument.key_at, problem);
+        }
+        if let Some(value) = template(context, &argument, Carrier::Argument) {
+            arguments.push((argument.key.to_owned(), value));
+        }
+    }
+    arguments
 }
 
 /// The table of one server, empty where the file has none.
@@ -109,6 +138,7 @@ fn transport(
         return Some(Transport::Stdio(stdio));
     }
     refuse_others(context, table, target, (&stdio::KEYS, "a server with a `command`"));
+    http::check_together(context, table);
     Some(Transport::Http(http))
 }
 

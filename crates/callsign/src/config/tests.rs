@@ -1,5 +1,7 @@
 mod bad;
+mod callers;
 mod good;
+mod hosts;
 mod looked_up;
 
 use std::path::Path;

@@ -52,6 +52,19 @@ pub(super) fn count(context: Context<'_>, field: &Field<'_>) -> Option<usize> {
     value
 }
 
+/// An integer of seconds; 0 is one.
+pub(super) fn seconds(context: Context<'_>, field: &Field<'_>) -> Option<Duration> {
+    let Some(number) = field.integer() else {
+        return field.wrong(context, "a whole number of seconds", "");
+    };
+    let value = number.ok().map(Duration::from_secs).filter(|value| *value <= LONGEST);
+    if value.is_none() {
+        let longest = LONGEST.as_secs();
+        context.mistake(field.at, format!("{} must be 0 to {longest}, a year of seconds", field.label));
+    }
+    value
+}
+
 /// The largest number that fits stands for all beyond: it is refused as too long, not as badly written.
 fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;

@@ -1,12 +1,16 @@
-//! Values with placeholders: of variables and of headers.
+//! Values with placeholders: of variables, of headers and of arguments.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fs;
 use std::io::Read as _;
 
-use model::Template;
 use model::template::{BadTemplate, Load, PLACEHOLDERS};
+use model::{Placeholder, Template};
 
+use super::Environment;
 use super::context::{Context, Resolve};
+use super::names::is_variable;
 use super::table::{Field, nearest};
 
 /// A secret or a certificate fits; a wrong path to something large does not.
@@ -17,6 +21,8 @@ const LARGEST_FILE: u64 = 64 * 1024;
 pub enum Carrier {
     Variable,
     Header,
+    /// JSON, which has room for everything.
+    Argument,
 }
 
 impl Carrier {
@@ -25,9 +31,10 @@ impl Carrier {
         let allowed = |character: char| match self {
             Self::Variable => character != '\0',
             Self::Header => matches!(character, ' '..='~'),
+            Self::Argument => true,
         };
         match (text.chars().find(|character| !allowed(*character)), self) {
-            (None, _) => Ok(()),
+            (None, _) | (Some(_), Self::Argument) => Ok(()),
             (Some(_), Self::Variable) => Err("it holds a NUL character, which no variable can".to_owned()),
             (Some(character), Self::Header) => {
                 Err(format!("it holds {character:?}; a header takes visible ASCII characters only"))
@@ -38,7 +45,16 @@ impl Carrier {
 
 /// Reads a template and reports everything that is wrong with it.
 pub(super) fn template(context: Context<'_>, field: &Field<'_>, carrier: Carrier) -> Option<Template> {
-    let text = field.string(context)?;
+    template_of(context, field, field.string(context)?, carrier)
+}
+
+/// The same, of another text than the field's own.
+pub(super) fn template_of(
+    context: Context<'_>,
+    field: &Field<'_>,
+    text: &str,
+    carrier: Carrier,
+) -> Option<Template> {
     if let Err(problem) = carrier.check(text) {
         context.mistake(field.at, format!("{} cannot be sent: {problem}", field.label));
         return None;
@@ -61,6 +77,57 @@ pub(super) fn template(context: Context<'_>, field: &Field<'_>, carrier: Carrier
         next = after.and_then(|after| Template::parse(after, &load).err().map(|error| (after, error)));
     }
     None
+}
+
+/// What is filled in.
+pub(super) fn placeholders(template: &Template) -> Vec<Placeholder> {
+    let used = RefCell::new(Vec::new());
+    let note = |placeholder| {
+        used.borrow_mut().push(placeholder);
+        Some(Cow::Borrowed(""))
+    };
+    template.render(&note);
+    used.into_inner()
+}
+
+/// Whether all of it is filled in.
+pub(super) fn is_text_free(template: &Template) -> bool {
+    template.render(&|_| Some(Cow::Borrowed(""))).is_some_and(|text| text.is_empty())
+}
+
+/// What would be filled in, were `text` a template.
+pub(super) fn placeholder_in(text: &str) -> Option<&str> {
+    let known = |name: &&str| {
+        name.starts_with("env:")
+            || name.starts_with("file:")
+            || PLACEHOLDERS.iter().any(|(spelling, _)| spelling == name)
+    };
+    text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).find(known)
+}
+
+/// The value of a header that comes from a host's own entry. `{env:NAME}` is looked up; other braces are text, since
+/// the entry was written for the host. `Err` never shows the value: it may be a secret.
+pub fn entry_header_value(text: &str, environment: Environment<'_>) -> Result<Template, String> {
+    let mut value = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{env:") {
+        value.push_str(before);
+        let variable = after.split_once('}').filter(|(name, _)| is_variable(name));
+        let Some((name, behind)) = variable else {
+            value.push_str("{env:");
+            rest = after;
+            continue;
+        };
+        if name.starts_with("CALLSIGN_") {
+            return Err(format!("{{env:{name}}}: `{name}` is callsign's own; take it out"));
+        }
+        let found = environment.get(name);
+        value.push_str(&found.ok_or_else(|| format!("{{env:{name}}}: the variable {name} is not set"))?);
+        rest = behind;
+    }
+    value.push_str(rest);
+    Carrier::Header.check(&value)?;
+    Ok(Template::literal(value))
 }
 
 fn explain(error: &BadTemplate) -> String {

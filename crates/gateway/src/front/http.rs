@@ -29,12 +29,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use identity::Channel;
 use mcp::Message;
 use model::Principal;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::caller::{Call, Identification};
+use crate::connection::Connection;
 use crate::respond::CallError;
 use crate::server::{Backend, Server};
 use crate::worker;
@@ -67,6 +70,7 @@ pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub struct Front {
     servers: RwLock<Arc<Servers>>,
     pub access: Access,
+    identification: Arc<Identification>,
     pub sessions: Sessions,
     /// Of all workers: whoever stops first waits for the others' clients too.
     connections: TaskTracker,
@@ -76,10 +80,16 @@ pub struct Front {
 pub type Servers = HashMap<String, Arc<Server>>;
 
 impl Front {
-    pub fn new(servers: Servers, access: Access, tasks: TaskTracker) -> Self {
+    pub fn new(
+        servers: Servers,
+        access: Access,
+        identification: Arc<Identification>,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
             servers: RwLock::new(Arc::new(servers)),
             access,
+            identification,
             sessions: Sessions::default(),
             connections: TaskTracker::new(),
             tasks,
@@ -187,6 +197,9 @@ impl Front {
         if parts.uri.path() == "/healthz" {
             return plain(StatusCode::OK, "ok\n");
         }
+        if parts.uri.path() == "/.well-known/jwks.json" {
+            return json(StatusCode::OK, Bytes::from(self.identification.jwks()));
+        }
         let principal = match self.access.authenticate(&parts) {
             Ok(principal) => principal,
             Err(refused) => return closing(refused),
@@ -200,7 +213,8 @@ impl Front {
         let Some(server) = self.servers().get(name).cloned() else {
             return closing(failed(&CallError::NoSuchServer(name.to_owned()), None));
         };
-        let inbound = Inbound { principal, parts, server };
+        let channel = self.access.channel(&principal);
+        let inbound = Inbound { principal, channel, parts, server };
         match inbound.parts.method {
             Method::POST => {
                 let mut incoming = incoming;
@@ -249,11 +263,17 @@ impl Front {
 #[derive(Debug)]
 struct Inbound {
     principal: Principal,
+    /// What its words are worth.
+    channel: Channel,
     parts: Parts,
     server: Arc<Server>,
 }
 
 impl Inbound {
+    fn identify(&self, connection: &Connection, message: Message) -> Result<Call, CallError> {
+        self.server.identify(connection, Some(&self.parts.headers), message)
+    }
+
     fn session_id(&self) -> Option<&str> {
         self.parts.headers.get(SESSION_ID).and_then(|value| value.to_str().ok())
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use identity::Channel;
 use mcp::stdio::{Line, LineReader};
 use mcp::{Kind, Message};
 use model::Principal;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call;
+use crate::caller::{Call, Caller};
 use crate::connection::{Connection, Outlet};
 use crate::front::http::MAX_INBOUND;
 use crate::outbox::Outbox;
@@ -48,7 +50,12 @@ pub async fn serve(
         write_all(&queue, output, LineEnds::Added).await;
         gone.cancel(); // A host that does not read any more is gone.
     });
-    let connection = Arc::new(Connection::new(Principal::local(), Outlet::Stdio(Arc::clone(&outbox))));
+    let connection = Arc::new(Connection::new(
+        Principal::local(),
+        Outlet::Stdio(Arc::clone(&outbox)),
+        Channel::Pipe,
+    ));
+    connection.set_standing(server.identification.standing(Channel::Pipe, None));
     let bridge = match &server.backend {
         Backend::Pipes(_) => None,
         Backend::Remote(remote) => Some(Bridge::new(remote, &connection, &outbox)),
@@ -95,7 +102,7 @@ impl Host {
             };
             match (parsed, bridge) {
                 (Err((error, id)), _) => drop(self.outbox.push(error.to_message(id.as_deref()))),
-                (Ok(message), Some(bridge)) => bridge.carry(message).await,
+                (Ok(message), Some(bridge)) => self.bridge(message, bridge).await,
                 (Ok(message), None) => self.carry(message).await,
             }
             if !self.outbox.has_room() {
@@ -106,24 +113,47 @@ impl Host {
 
     async fn carry(&self, message: Message) {
         let Backend::Pipes(pipes) = &self.server.backend else { return };
-        match message.kind() {
-            Kind::Notification => call::notification(pipes, &self.connection, &message),
-            Kind::Response => call::response(&self.connection, &message),
-            Kind::Request => {
-                if call::request_at_once(pipes, &self.connection, &message, &self.outbox).is_none() {
-                    self.request(message).await;
+        let (id, kind) = (message.id(), message.kind());
+        if kind == Kind::Request {
+            match self.server.identify(&self.connection, None, message) {
+                Ok(call) => {
+                    if call::request_at_once(pipes, &self.connection, &call, &self.outbox).is_none() {
+                        self.request(call).await;
+                    }
                 }
+                Err(error) => drop(self.outbox.push(error.to_message(id.as_deref()))),
             }
+            return;
+        }
+        let Ok(message) = self.server.identification.cleaned(message) else { return };
+        match kind {
+            Kind::Notification => call::notification(pipes, &self.connection, &message),
+            Kind::Response | Kind::Request => call::response(&self.connection, &message),
+        }
+    }
+
+    async fn bridge(&self, message: Message, bridge: &Bridge) {
+        let (id, kind) = (message.id(), message.kind());
+        let call = if kind == Kind::Request {
+            self.server.identify(&self.connection, None, message)
+        } else {
+            let nobody = || Arc::new(Caller::nobody(self.connection.principal.clone()));
+            self.server.identification.cleaned(message).map(|message| Call { message, caller: nobody() })
+        };
+        match call {
+            Ok(call) => bridge.carry(call).await,
+            Err(error) if kind == Kind::Request => drop(self.outbox.push(error.to_message(id.as_deref()))),
+            Err(error) => tracing::debug!(%error, "a message was not passed on"),
         }
     }
 
     /// Most requests go out at once. One that must wait, for a child to start, waits on its own.
-    async fn request(&self, message: Message) {
+    async fn request(&self, call: Call) {
         let (server, connection) = (Arc::clone(&self.server), Arc::clone(&self.connection));
         let reply = Arc::clone(&self.outbox);
         let mut carried = Box::pin(async move {
             if let Some(pipes) = pipes_of(&server) {
-                call::request(pipes, &connection, message, reply).await;
+                call::request(pipes, &connection, call, reply).await;
             }
         });
         let done =

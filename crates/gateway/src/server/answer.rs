@@ -39,29 +39,51 @@ pub fn subscription_id(message: &Message, result: &Span) -> Option<Span> {
     ended.meta?.id.map(|raw| mcp::envelope::span_in(message.bytes(), raw))
 }
 
-/// How long a task may be asked for, if this result made one. Both shapes: nested (2025-11-25) and flat.
-pub fn task_lifetime(result: &[u8]) -> Option<Duration> {
+/// The id of a task as it is written and how long it may be asked for, if this result made one. Both shapes:
+/// nested (2025-11-25) and flat.
+pub fn task(result: &[u8]) -> Option<(Option<Bytes>, Duration)> {
     #[derive(Deserialize)]
-    struct Created {
-        task: Option<Task>,
-        #[serde(rename = "taskId")]
-        task_id: Option<serde::de::IgnoredAny>,
+    struct Created<'a> {
+        #[serde(borrow)]
+        task: Option<Task<'a>>,
+        #[serde(borrow, rename = "taskId")]
+        task_id: Option<&'a RawValue>,
         #[serde(rename = "ttlMs")]
         ttl_ms: Option<u64>,
     }
     #[derive(Deserialize)]
-    struct Task {
+    struct Task<'a> {
+        #[serde(borrow, rename = "taskId")]
+        task_id: Option<&'a RawValue>,
         ttl: Option<u64>,
     }
     // Most results have neither word; do not parse megabytes to find that out.
     memchr::memmem::find(result, b"task")?;
-    let created: Created = serde_json::from_slice(result).ok()?;
-    let ttl = match created {
-        Created { task: Some(task), .. } => task.ttl,
-        Created { task_id: Some(_), ttl_ms, .. } => ttl_ms,
+    let created: Created<'_> = serde_json::from_slice(result).ok()?;
+    let (id, ttl) = match created {
+        Created { task: Some(task), .. } => (task.task_id, task.ttl),
+        Created { task_id: Some(id), ttl_ms, .. } => (Some(id), ttl_ms),
         Created { .. } => return None,
     };
-    Some(ttl.map_or(DEFAULT_HOLD, Duration::from_millis).min(LONGEST_HOLD))
+    let id = id.map(|id| Bytes::copy_from_slice(id.get().as_bytes()));
+    Some((id, ttl.map_or(DEFAULT_HOLD, Duration::from_millis).min(LONGEST_HOLD)))
+}
+
+/// The uris of a page of resources, as they are written.
+pub fn listed_uris(result: &[u8]) -> Vec<Bytes> {
+    #[derive(Deserialize)]
+    struct Page<'a> {
+        #[serde(borrow)]
+        resources: Vec<Resource<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Resource<'a> {
+        #[serde(borrow)]
+        uri: &'a RawValue,
+    }
+    let page = serde_json::from_slice::<Page<'_>>(result);
+    page.map(|page| page.resources.iter().map(|it| Bytes::copy_from_slice(it.uri.get().as_bytes())).collect())
+        .unwrap_or_default()
 }
 
 /// How long an answer may stand in for its server.

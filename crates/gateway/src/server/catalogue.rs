@@ -33,6 +33,8 @@ const MAX_ANSWERS: usize = 64;
 pub struct Catalogue {
     server: String,
     pin: bool,
+    /// Arguments that are filled in for a caller who leaves them out.
+    ambient: Vec<String>,
     /// Where fingerprints are kept. None: only as long as we run.
     file: Option<PathBuf>,
     state: Mutex<State>,
@@ -46,6 +48,8 @@ struct State {
     answers: HashMap<Bytes, (Message, Option<Instant>)>,
     /// Arguments that a tool wants mirrored in `Mcp-Param-*`: argument and header name.
     mirrored: HashMap<String, Vec<(String, String)>>,
+    /// Arguments of each tool that are filled in.
+    taken: HashMap<String, Vec<String>>,
 }
 
 /// The file: fingerprints by tool name.
@@ -76,8 +80,13 @@ pub enum ApproveError {
 }
 
 impl Catalogue {
-    pub fn new(server: impl Into<String>, pin: bool, file: Option<PathBuf>) -> Self {
-        Self { server: server.into(), pin, file, state: Mutex::default() }
+    pub fn new(server: impl Into<String>, pin: bool, ambient: Vec<String>, file: Option<PathBuf>) -> Self {
+        Self { server: server.into(), pin, ambient, file, state: Mutex::default() }
+    }
+
+    /// Whether a tool takes an argument that is filled in, as far as its listing has been seen.
+    pub fn takes(&self, tool: &str, argument: &str) -> bool {
+        self.lock().taken.get(tool).is_some_and(|taken| taken.iter().any(|one| one == argument))
     }
 
     /// Looks at the result of `tools/list`. Some: the result without what is withheld.
@@ -102,9 +111,15 @@ impl Catalogue {
         self.refresh(&mut state);
         let before = state.record.clone();
         let mut withheld = Vec::new();
+        let mut optional = Vec::new();
         for raw in &listing.tools {
             let Ok(tool) = serde_json::from_str::<Tool>(raw.get()) else { continue };
             state.note_mirrored(&tool.name, raw);
+            if !self.ambient.is_empty() {
+                let (taken, edit) = ambient_in(raw, &self.ambient);
+                optional.extend(edit.map(|(span, with)| (shifted(result, raw, &span), with)));
+                state.taken.insert(tool.name.clone(), taken);
+            }
             let judged = self.judge(&mut state.record, &tool.name, fingerprint(raw));
             if self.pin && matches!(judged, Judged::Changed | Judged::LookAlike) {
                 withheld.push(mcp::envelope::span_in(result, raw));
@@ -121,7 +136,21 @@ impl Catalogue {
             self.keep(&mut state);
         }
         drop(state);
-        Ok((!withheld.is_empty()).then(|| without(result, &withheld)))
+        if optional.is_empty() {
+            return Ok((!withheld.is_empty()).then(|| without(result, &withheld)));
+        }
+        // From the back, so that what is withheld still lies where it was found once it is its turn.
+        optional.retain(|(span, _)| !withheld.iter().any(|gone: &mcp::Span| gone.contains(&span.start)));
+        let mut edits: Vec<Edit<'_>> =
+            optional.iter().map(|(span, with)| Edit { span: span.clone(), with: with.as_bytes() }).collect();
+        let shorter = |span: &mcp::Span| -> usize {
+            let before = optional.iter().filter(|(edit, _)| edit.end <= span.start);
+            before.map(|(edit, with)| edit.len() - with.len()).sum()
+        };
+        let moved: Vec<mcp::Span> =
+            withheld.iter().map(|span| span.start - shorter(span)..span.end - shorter(span)).collect();
+        let changed = splice(result, &mut edits);
+        Ok(Some(if moved.is_empty() { Bytes::from(changed) } else { without(&changed, &moved) }))
     }
 
     fn judge(&self, record: &mut Record, name: &str, fingerprint: String) -> Judged {
@@ -317,6 +346,39 @@ impl State {
     }
 }
 
+/// Which of the ambient arguments a tool takes, and the edit of its entry that makes them optional.
+fn ambient_in(raw: &RawValue, ambient: &[String]) -> (Vec<String>, Option<(mcp::Span, String)>) {
+    #[derive(Deserialize)]
+    struct Entry<'a> {
+        #[serde(borrow, rename = "inputSchema")]
+        schema: Schema<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Schema<'a> {
+        #[serde(borrow, default)]
+        properties: BTreeMap<std::borrow::Cow<'a, str>, &'a RawValue>,
+        #[serde(borrow)]
+        required: Option<&'a RawValue>,
+    }
+    let Ok(Entry { schema }) = serde_json::from_str::<Entry<'_>>(raw.get()) else { return (Vec::new(), None) };
+    let taken: Vec<String> =
+        ambient.iter().filter(|name| schema.properties.contains_key(name.as_str())).cloned().collect();
+    let edit = schema.required.and_then(|required| {
+        let names: Vec<String> = serde_json::from_str(required.get()).ok()?;
+        let left: Vec<&String> = names.iter().filter(|name| !taken.contains(name)).collect();
+        let span = mcp::envelope::span_in(raw.get().as_bytes(), required);
+        (left.len() < names.len()).then(|| Some((span, serde_json::to_string(&left).ok()?))).flatten()
+    });
+    // An edit never makes the entry longer: it only takes names out.
+    (taken, edit.filter(|(span, with)| with.len() <= span.len()))
+}
+
+/// A range of an entry as a range of the listing.
+fn shifted(result: &[u8], raw: &RawValue, span: &mcp::Span) -> mcp::Span {
+    let start = mcp::envelope::span_in(result, raw).start;
+    start + span.start..start + span.end
+}
+
 impl Record {
     fn looks_like_another(&self, name: &str) -> bool {
         let visible = visible(name);
@@ -444,7 +506,7 @@ mod tests {
     fn a_changed_tool_and_a_look_alike_are_withheld_until_approved() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("s.json");
-        let pinned = Catalogue::new("s", true, Some(file.clone()));
+        let pinned = Catalogue::new("s", true, Vec::new(), Some(file.clone()));
         assert_eq!(pinned.inspect(list(&[("a", "1"), ("b", "1"), ("c", "1")]).as_bytes()), Ok(None));
         let rows: [Row<'_>; 5] = [
             (&[("a", "2"), ("b", "1"), ("c", "1")], &["b", "c"]),
@@ -468,17 +530,35 @@ mod tests {
 
     #[test]
     fn without_a_pin_a_change_is_passed_on() {
-        let open = Catalogue::new("s", false, None);
+        let open = Catalogue::new("s", false, Vec::new(), None);
         assert_eq!(open.inspect(list(&[("a", "1")]).as_bytes()), Ok(None));
         assert_eq!(open.inspect(list(&[("a", "2"), ("a\u{200b}", "1")]).as_bytes()), Ok(None));
         assert_eq!(open.check_call("a"), Ok(()));
     }
 
     #[test]
+    fn an_ambient_argument_becomes_optional_and_a_changed_tool_is_withheld_beside_it() {
+        let tool = |name: &str, text: &str| {
+            format!(r#"{{"name":"{name}","description":"{text}","inputSchema":{{"type":"object","properties":{{"workspace":{{}},"a":{{}}}},"required":["a", "workspace"]}}}}"#)
+        };
+        let listing = |second: &str| format!(r#"{{"tools":[{}, {} ,{}]}}"#, tool("x", "1"), tool("y", second), tool("z", "1"));
+        let pinned = Catalogue::new("s", true, vec!["workspace".to_owned()], None);
+        for (second, expected) in [("1", vec!["x", "y", "z"]), ("2", vec!["x", "z"])] {
+            let shown = pinned.inspect(listing(second).as_bytes()).unwrap().unwrap();
+            assert_eq!(names(&shown), expected);
+            let value: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+            for tool in value["tools"].as_array().unwrap() {
+                assert_eq!(tool["inputSchema"]["required"], serde_json::json!(["a"]));
+            }
+        }
+        assert!(pinned.takes("x", "workspace") && !pinned.takes("x", "a") && !pinned.takes("w", "workspace"));
+    }
+
+    #[test]
     fn a_list_of_too_many_tools_is_refused() {
         let names: Vec<String> = (0..=MAX_TOOLS).map(|n| format!("t{n}")).collect();
         let tools: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
-        let open = Catalogue::new("s", false, None);
+        let open = Catalogue::new("s", false, Vec::new(), None);
         assert!(matches!(open.inspect(list(&tools).as_bytes()), Err(CallError::ListTooLong { .. })));
     }
 }

@@ -20,11 +20,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
+use crate::caller::{Caller, Stamp};
 use crate::connection::{Connection, Recorded};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::link::{Link, LinkOptions, Reply, Role};
-use crate::server::pool::ChildKey;
+use crate::server::pool::{CallerKey, ChildKey, Company};
 
 /// How much of a server's stderr is kept for error messages.
 const STDERR_KEPT: usize = 64 * 1024;
@@ -49,6 +50,8 @@ const WRITE_BATCH: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Child {
     pub key: ChildKey,
+    /// Whom it serves alone; the one whose identity is in its environment.
+    pub caller: Option<Arc<Caller>>,
     pub link: Arc<Link>,
     pub started: Instant,
     handshake: Mutex<Option<Handshake>>,
@@ -81,10 +84,16 @@ pub enum Ended {
 }
 
 impl Child {
-    pub fn new(key: ChildKey, options: Arc<LinkOptions>, tasks: TaskTracker) -> Self {
+    pub fn new(
+        key: ChildKey,
+        caller: Option<Arc<Caller>>,
+        options: Arc<LinkOptions>,
+        tasks: TaskTracker,
+    ) -> Self {
         let role = if matches!(key, ChildKey::Lobby(_)) { Role::Lobby } else { Role::Serving };
         Self {
             key,
+            caller,
             link: Arc::new(Link::new(Arc::clone(&options), role)),
             started: Instant::now(),
             handshake: Mutex::default(),
@@ -170,7 +179,8 @@ impl Child {
             });
         };
         let (sender, receiver) = oneshot::channel();
-        self.link.call(connection, &initialize, Reply::Internal(sender))?;
+        let stamp = self.stamp(connection, &initialize)?;
+        self.link.call(connection, &initialize, &stamp, Reply::Internal(sender))?;
         let patience = self.options.timeout.unwrap_or(HANDSHAKE).min(HANDSHAKE);
         match tokio::time::timeout(patience, receiver).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -189,8 +199,17 @@ impl Child {
         self.link.send(initialized.bytes());
         if let Some(level) = level {
             let (sender, _nobody_waits) = oneshot::channel();
-            let _ended = self.link.call(connection, &level, Reply::Internal(sender));
+            let _ended = self
+                .stamp(connection, &level)
+                .and_then(|stamp| self.link.call(connection, &level, &stamp, Reply::Internal(sender)));
         }
+    }
+
+    /// What the server is told of a request that is repeated for it.
+    fn stamp(&self, connection: &Connection, message: &Message) -> Result<Arc<Stamp>, CallError> {
+        let nobody = || Arc::new(Caller::nobody(connection.principal.clone()));
+        let caller = self.caller.clone().unwrap_or_else(nobody);
+        self.options.identification.stamp(&caller, &self.options.server, message)
     }
 
     fn why_gone(&self) -> CallError {
@@ -204,8 +223,8 @@ impl Child {
 
     /// Serves until the process is gone. Whoever waits for an answer then is told.
     ///
-    /// `has_company` says whether another process of the server runs.
-    pub async fn drive(self: Arc<Self>, process: supervise::Child, has_company: impl Fn() -> bool) -> Ended {
+    /// `company` says what else there is of the server.
+    pub async fn drive(self: Arc<Self>, process: supervise::Child, company: impl Fn() -> Company) -> Ended {
         let supervise::Child { stdin, stdout, stderr, mut control } = process;
         if let Err(error) = control.started().await {
             let reason = error.to_string();
@@ -237,11 +256,15 @@ impl Child {
         self.link.outbox.close();
         let status = end(&mut control, &mut reader, &mut stopping).await;
         let failed_start = ended == Ended::ByItself && !self.link.has_answered();
-        let hint = if failed_start && has_company() { ONLY_ONE } else { "" };
-        let error = CallError::Exited {
-            server: self.options.server.clone(),
-            how: format!("{status}{hint}"),
-            stderr: self.stderr.tail(),
+        let (server, stderr) = (self.options.server.clone(), self.stderr.tail());
+        let company = company();
+        let unknown = matches!(self.key, ChildKey::Caller(CallerKey::Connection(..)));
+        let error = if failed_start && unknown && company.others_served {
+            // It serves, but not without an identity: that is what this process did not have.
+            CallError::IdentityNeeded { server, stderr }
+        } else {
+            let hint = if failed_start && company.others_run { ONLY_ONE } else { "" };
+            CallError::Exited { server, how: format!("{status}{hint}"), stderr }
         };
         self.link.end(&error);
         // Its descendants too: a place in the pool is free when nothing runs in it any more.

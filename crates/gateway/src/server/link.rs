@@ -22,6 +22,7 @@ use mcp::Message;
 use mcp::splice::{Edit, on_one_line, splice};
 use tokio::sync::oneshot;
 
+use crate::caller::{Caller, Identification, Stamp};
 use crate::connection::Connection;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
@@ -39,6 +40,7 @@ pub struct LinkOptions {
     pub max_message: usize,
     pub catalogue: Arc<Catalogue>,
     pub counters: Arc<Counters>,
+    pub identification: Arc<Identification>,
 }
 
 /// What was dropped, and why.
@@ -71,6 +73,8 @@ pub enum Role {
     /// Its lists stand in for it once it has stopped.
     Lobby,
     Serving,
+    /// Serving, reached by POST: each message has headers of its own.
+    Posting,
 }
 
 /// Who waits for the answer.
@@ -115,6 +119,11 @@ impl Link {
         &self.options.server
     }
 
+    /// What the server is told of a request that is sent here.
+    pub fn stamp(&self, caller: &Arc<Caller>, message: &Message) -> Result<Arc<Stamp>, CallError> {
+        self.options.identification.stamp(caller, &self.options.server, message)
+    }
+
     /// An id on the server's side, for a request to come.
     pub fn reserve(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
@@ -125,10 +134,11 @@ impl Link {
         &self,
         connection: &Arc<Connection>,
         message: &Message,
+        stamp: &Arc<Stamp>,
         reply: Reply,
     ) -> Result<u64, CallError> {
         let key = self.reserve();
-        self.call_as(key, connection, message, reply)?;
+        self.call_as(key, connection, (message, stamp), reply)?;
         Ok(key)
     }
 
@@ -137,7 +147,7 @@ impl Link {
         &self,
         key: u64,
         connection: &Arc<Connection>,
-        message: &Message,
+        (message, stamp): (&Message, &Arc<Stamp>),
         reply: Reply,
     ) -> Result<(), CallError> {
         let head = message.head();
@@ -161,11 +171,16 @@ impl Link {
         };
         let mut written = [0; 20];
         let written = decimal(key, &mut written);
-        let mut edits: [Edit<'_>; 2] = [Edit { span: 0..0, with: b"" }, Edit { span: 0..0, with: b"" }];
+        let nothing = || Edit { span: 0..0, with: b"" };
+        let mut edits: [Edit<'_>; 3] = [nothing(), nothing(), nothing()];
         for (edit, span) in edits.iter_mut().zip([&head.id, &head.progress_token]) {
             if let Some(span) = span {
                 *edit = Edit { span: span.clone(), with: written };
             }
+        }
+        let told = stamp.edit(message);
+        if let Some((span, with)) = &told {
+            edits[2] = Edit { span: span.clone(), with };
         }
         let line = as_line(splice(message.bytes(), &mut edits));
         let mut state = self.lock();
@@ -175,7 +190,10 @@ impl Link {
         state.attach(connection);
         state.pending.insert(key, pending);
         // Under the lock, so that a notification sent later is not written earlier.
-        self.outbox.push(line);
+        match self.role {
+            Role::Posting => self.outbox.push_stamped(line, Arc::clone(stamp)),
+            Role::Lobby | Role::Serving => self.outbox.push(line),
+        };
         Ok(())
     }
 
@@ -215,6 +233,11 @@ impl Link {
         for key in keys {
             self.cancel(key, None);
         }
+    }
+
+    /// Whether this client has called here.
+    pub fn serves(&self, connection: &Connection) -> bool {
+        self.lock().attached.iter().any(|other| std::ptr::eq(other.as_ptr(), connection))
     }
 
     /// Forgets a subscription that others have too, so that the server must not hear of its end.

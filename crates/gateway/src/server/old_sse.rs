@@ -30,7 +30,7 @@ pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
         uri: None,
         headers,
         body: bytes::Bytes::new(),
-        tool: None,
+        stamp: None,
         wait: Some(ENDPOINT),
     };
     let response = remote.send(outgoing).await?;
@@ -46,7 +46,7 @@ pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
         _ => return Err(invalid("its stream did not begin with an endpoint")),
     };
     let endpoint = endpoint.ok_or_else(|| invalid("its endpoint is not an address of the same server"))?;
-    let link = Arc::new(Link::new(Arc::clone(&remote.options), Role::Serving));
+    let link = Arc::new(Link::new(Arc::clone(&remote.options), Role::Posting));
     remote.tasks.spawn(read(Arc::clone(&link), events));
     remote.tasks.spawn(write(Arc::clone(&link), Arc::clone(remote), endpoint));
     Ok(link)
@@ -111,7 +111,7 @@ async fn write(link: Arc<Link>, remote: Arc<Remote>, endpoint: Uri) {
             uri: Some(&endpoint),
             headers: post_headers(),
             body: outgoing.bytes.slice(..outgoing.bytes.len().saturating_sub(1)),
-            tool: None,
+            stamp: outgoing.stamp.as_deref(),
             wait: Some(ENDPOINT),
         };
         let failed = match remote.send(posted).await {

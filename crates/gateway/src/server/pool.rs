@@ -5,20 +5,25 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use model::{Isolation, StdioSpec};
+use identity::adapters::Adapter;
+use identity::projection;
+use mcp::Message;
+use model::{Directory, EnvSource, Isolation, Placeholder, StdioSpec};
 use supervise::Spawner;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
+use crate::caller::{Caller, Identification, Known, Stamp};
 use crate::connection::{Connection, ConnectionId};
 use crate::environment::{self, HostEnvironment, PROBE};
 use crate::respond::CallError;
 use crate::server::breaker::{Breaker, FAILED_START, Verdict};
 use crate::server::child::{Child, Ended};
-use crate::server::link::{LinkOptions, Sweep};
+use crate::server::link::{Link, LinkOptions, Sweep};
 
 /// A lobby that nobody has asked anything for this long is stopped.
 const LOBBY_IDLE: Duration = Duration::from_secs(30);
@@ -38,10 +43,23 @@ pub enum ChildKey {
     Shared,
 }
 
-/// A caller. For a client without identity it is the connection, for good.
+/// A caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CallerKey {
-    Connection(ConnectionId),
+    /// Nobody knows who; all that is known is where it came from.
+    /// The workspace, too, since it is in the environment.
+    Connection(ConnectionId, Option<Box<str>>),
+    Known(Known),
+}
+
+impl ChildKey {
+    /// Whether nobody else can ever ask for it.
+    fn belongs_to(&self, connection: &Connection) -> bool {
+        match self {
+            Self::Lobby(id) | Self::Caller(CallerKey::Connection(id, _)) => *id == connection.id,
+            Self::Caller(CallerKey::Known(_)) | Self::Shared => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -50,6 +68,7 @@ pub struct Pool {
     options: Arc<LinkOptions>,
     spawner: Arc<Spawner>,
     host: Arc<HostEnvironment>,
+    identification: Arc<Identification>,
     tasks: TaskTracker,
     state: Mutex<State>,
     /// A child ended, or became idle enough to make room.
@@ -64,6 +83,8 @@ struct State {
     breaker: Breaker,
     last_words: String,
     withheld_said: bool,
+    /// Some process of this server has answered something.
+    served: bool,
     closed: bool,
 }
 
@@ -72,23 +93,49 @@ struct State {
 pub struct Surroundings {
     pub spawner: Arc<Spawner>,
     pub host: Arc<HostEnvironment>,
+    pub identification: Arc<Identification>,
     pub tasks: TaskTracker,
+}
+
+/// For whom a child is started.
+#[derive(Debug, Clone, Copy)]
+pub enum Owner<'a> {
+    /// A caller, who may be nobody in particular.
+    Caller(&'a Arc<Caller>),
+    /// Whoever asks what the server is, and which host that probably is.
+    Asking(Option<&'static Adapter>),
+    Everybody,
 }
 
 impl Pool {
     pub fn new(spec: StdioSpec, options: Arc<LinkOptions>, around: Surroundings) -> Arc<Self> {
-        let Surroundings { spawner, host, tasks } = around;
+        let Surroundings { spawner, host, identification, tasks } = around;
         let pool = Arc::new(Self {
             spec,
             options,
             spawner,
             host,
+            identification,
             tasks,
             state: Mutex::default(),
             freed: Notify::new(),
         });
         pool.tasks.spawn(sweep(Arc::downgrade(&pool)));
         pool
+    }
+
+    pub fn stamp(&self, caller: &Arc<Caller>, message: &Message) -> Result<Arc<Stamp>, CallError> {
+        self.identification.stamp(caller, &self.options.server, message)
+    }
+
+    /// Who asks what the server is, as far as it can be told before a call.
+    pub fn asking(&self, connection: &Connection) -> Owner<'static> {
+        Owner::Asking(self.identification.resolver.host_of(&connection.standing()))
+    }
+
+    /// The child at the other end of a pipe.
+    pub fn child_of(&self, link: &Arc<Link>) -> Option<Arc<Child>> {
+        self.lock().children.values().find(|child| Arc::ptr_eq(&child.link, link)).cloned()
     }
 
     pub fn isolation(&self) -> Isolation {
@@ -101,11 +148,11 @@ impl Pool {
     }
 
     /// The child of `key`, started if need be. Waits for a place, or for a server that failed before.
-    pub async fn child(self: &Arc<Self>, key: &ChildKey) -> Result<Arc<Child>, CallError> {
+    pub async fn child(self: &Arc<Self>, key: &ChildKey, owner: Owner<'_>) -> Result<Arc<Child>, CallError> {
         let patience = Instant::now() + self.options.timeout.unwrap_or(PATIENCE).min(PATIENCE);
         loop {
             let freed = self.freed.notified();
-            let (wait, refusal) = match self.admit(key)? {
+            let (wait, refusal) = match self.admit(key, owner)? {
                 Admission::Here(child) => return Ok(child),
                 Admission::NotBefore(at, unavailable) => (at, unavailable),
                 Admission::Full => (
@@ -123,7 +170,7 @@ impl Pool {
         }
     }
 
-    fn admit(self: &Arc<Self>, key: &ChildKey) -> Result<Admission, CallError> {
+    fn admit(self: &Arc<Self>, key: &ChildKey, owner: Owner<'_>) -> Result<Admission, CallError> {
         let now = Instant::now();
         let mut state = self.lock();
         if state.closed {
@@ -161,7 +208,7 @@ impl Pool {
             }
             return Ok(Admission::Full);
         }
-        let child = self.start(key, &mut state)?;
+        let child = self.start(key, owner, &mut state)?;
         Ok(Admission::Here(child))
     }
 
@@ -174,31 +221,70 @@ impl Pool {
         }
     }
 
-    fn start(self: &Arc<Self>, key: &ChildKey, state: &mut State) -> Result<Arc<Child>, CallError> {
-        let command = self.command(key, state);
+    fn start(
+        self: &Arc<Self>,
+        key: &ChildKey,
+        owner: Owner<'_>,
+        state: &mut State,
+    ) -> Result<Arc<Child>, CallError> {
+        let command = self.command(owner, state);
         let process = self.spawner.spawn(command).map_err(|error| CallError::StartFailed {
             server: self.options.server.clone(),
             reason: error.to_string(),
         })?;
-        let child = Arc::new(Child::new(key.clone(), Arc::clone(&self.options), self.tasks.clone()));
+        let caller = match owner {
+            Owner::Caller(caller) => Some(Arc::clone(caller)),
+            Owner::Asking(_) | Owner::Everybody => None,
+        };
+        let child = Arc::new(Child::new(key.clone(), caller, Arc::clone(&self.options), self.tasks.clone()));
         if state.children.insert(key.clone(), Arc::clone(&child)).is_some() {
             state.leaving += 1; // The one before was told to stop and still runs.
         }
         let pool = Arc::clone(self);
         let driven = Arc::clone(&child);
         self.tasks.spawn(async move {
-            let has_company = || pool.has_other_than(&driven);
-            let ended = Arc::clone(&driven).drive(process, has_company).await;
+            let company = || pool.company_of(&driven);
+            let ended = Arc::clone(&driven).drive(process, company).await;
             pool.gone(&driven, ended);
         });
         Ok(child)
     }
 
-    fn command(&self, key: &ChildKey, state: &mut State) -> supervise::Command {
-        let value = super::values(&self.options.server, None);
-        let mut built = environment::build(&self.spec, &self.host, &value);
-        if matches!(key, ChildKey::Lobby(_)) {
-            built.variables.push((OsString::from(PROBE), OsString::from("1")));
+    fn command(&self, owner: Owner<'_>, state: &mut State) -> supervise::Command {
+        let server = self.options.server.as_str();
+        let mut built = match owner {
+            Owner::Caller(caller) => {
+                environment::build(&self.spec, &self.host, &super::values(server, None, Some(caller)))
+            }
+            Owner::Everybody => environment::build(&self.spec, &self.host, &super::values(server, None, None)),
+            Owner::Asking(_) => environment::build(&self.spec, &self.host, &probe_values(server)),
+        };
+        let mut set = |name: &str, value: &str| {
+            built.variables.retain(|(other, _)| other != name);
+            built.variables.push((OsString::from(name), OsString::from(value)));
+        };
+        match owner {
+            Owner::Caller(caller) => {
+                for (name, value) in projection::variables(&caller.identity, caller.workspace.as_deref()) {
+                    set(name, &value);
+                }
+            }
+            Owner::Asking(adapter) => {
+                set(PROBE, "1");
+                for (name, value) in projection::probe_variables(adapter) {
+                    set(name, value);
+                }
+                // Those that are named in the configuration, whichever host asks.
+                for wanted in &self.spec.env_vars {
+                    if matches!(wanted.source, EnvSource::Caller(_)) {
+                        set(&wanted.name, projection::probe_value(&wanted.name));
+                    }
+                }
+            }
+            Owner::Everybody => {}
+        }
+        if let Some(file) = self.identification.jwks_file.as_ref().and_then(|file| file.to_str()) {
+            set("CALLSIGN_JWKS_FILE", file);
         }
         if !std::mem::replace(&mut state.withheld_said, true) && !built.withheld.is_empty() {
             let names = built.withheld.join(" ");
@@ -211,12 +297,31 @@ impl Pool {
             program: OsString::from(&self.spec.command),
             args: self.spec.args.iter().map(OsString::from).collect(),
             env: built.variables,
-            cwd: self.spec.cwd.clone(),
+            cwd: self.directory(owner),
         }
     }
 
-    fn has_other_than(&self, child: &Arc<Child>) -> bool {
-        self.lock().children.values().any(|other| !Arc::ptr_eq(other, child) && other.is_alive())
+    fn directory(&self, owner: Owner<'_>) -> Option<PathBuf> {
+        match self.spec.cwd.as_ref()? {
+            Directory::Fixed(path) => Some(path.clone()),
+            Directory::Template { path, otherwise } => {
+                let caller = match owner {
+                    Owner::Caller(caller) => Some(&**caller),
+                    Owner::Asking(_) | Owner::Everybody => None,
+                };
+                let rendered = path.render(&super::values(&self.options.server, None, caller));
+                rendered.map(|path| PathBuf::from(&*path)).or_else(|| otherwise.clone())
+            }
+        }
+    }
+
+    fn company_of(&self, child: &Arc<Child>) -> Company {
+        let state = self.lock();
+        let others = || state.children.values().filter(|other| !Arc::ptr_eq(other, child));
+        Company {
+            others_run: others().any(|other| other.is_alive()),
+            others_served: state.served || others().any(|other| other.link.has_answered()),
+        }
     }
 
     fn gone(&self, child: &Arc<Child>, ended: Ended) {
@@ -234,6 +339,7 @@ impl Pool {
             }
         }
         if child.link.has_answered() {
+            state.served = true;
             state.breaker.served();
         }
         drop(state);
@@ -243,7 +349,7 @@ impl Pool {
     /// The client is gone: what was its alone ends, what it shared goes on without it.
     pub fn connection_closed(&self, connection: &Connection) {
         let mut state = self.lock();
-        let own = [ChildKey::Lobby(connection.id), ChildKey::Caller(CallerKey::Connection(connection.id))];
+        let own: Vec<ChildKey> = state.children.keys().filter(|key| key.belongs_to(connection)).cloned().collect();
         for key in own {
             if let Some(child) = state.children.remove(&key) {
                 state.leaving += 1;
@@ -260,11 +366,12 @@ impl Pool {
     /// The children this client's own notifications concern.
     pub fn children_of(&self, connection: &Connection) -> Vec<Arc<Child>> {
         let state = self.lock();
-        let concerns = |key: &ChildKey| match key {
-            ChildKey::Lobby(id) | ChildKey::Caller(CallerKey::Connection(id)) => *id == connection.id,
+        let concerns = |child: &Child| match &child.key {
+            ChildKey::Caller(CallerKey::Known(_)) => child.link.serves(connection),
             ChildKey::Shared => true,
+            own => own.belongs_to(connection),
         };
-        state.children.values().filter(|child| concerns(&child.key)).cloned().collect()
+        state.children.values().filter(|child| concerns(child)).cloned().collect()
     }
 
     /// How many processes there are.
@@ -306,6 +413,21 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What templates stand for in a process that answers discovery only.
+fn probe_values<'a>(server: &'a str) -> impl Fn(Placeholder) -> Option<std::borrow::Cow<'a, str>> {
+    move |placeholder| {
+        let known = super::values(server, None, None)(placeholder);
+        known.or_else(|| Some(identity::adapters::PROBE.into()))
+    }
+}
+
+/// What else there is and was of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Company {
+    pub others_run: bool,
+    pub others_served: bool,
 }
 
 enum Admission {

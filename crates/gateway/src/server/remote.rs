@@ -16,14 +16,18 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use mcp::Message;
 use model::HttpSpec;
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::address;
+use crate::caller::{Caller, Stamp};
 use crate::respond::CallError;
 use crate::server::link::LinkOptions;
+use crate::server::minted::Minted;
+use crate::server::pool::Surroundings;
 use crate::worker;
 
 /// How long a connection may take to come about.
@@ -46,11 +50,13 @@ pub struct Remote {
     pub options: Arc<LinkOptions>,
     /// One a worker: a connection is served best by the thread that asks.
     clients: Vec<HttpClient>,
+    /// Headers that a program prints.
+    minted: Option<Minted>,
     pub tasks: TaskTracker,
 }
 
 impl Remote {
-    pub fn new(spec: HttpSpec, options: Arc<LinkOptions>, tasks: TaskTracker) -> Self {
+    pub fn new(spec: HttpSpec, options: Arc<LinkOptions>, around: Surroundings) -> Self {
         // Checked when the configuration was loaded.
         let uri: Uri = spec.url.parse().unwrap_or_default();
         let guarded = Guarded { allow_private: spec.allow_private };
@@ -62,7 +68,8 @@ impl Remote {
                 .build(connector.clone())
         };
         let clients = (0..worker::count()).map(|_| client()).collect();
-        Self { spec, uri, options, clients, tasks }
+        let minted = spec.headers_command.clone().map(|command| Minted::new(command, &options.server, &around));
+        Self { spec, uri, options, clients, minted, tasks: around.tasks }
     }
 
     pub fn name(&self) -> &str {
@@ -73,24 +80,38 @@ impl Remote {
         &self.uri
     }
 
-    /// The configured headers of a request, on top of those the protocol needs.
-    fn configured<'a>(&'a self, tool: Option<&'a str>, headers: &mut HeaderMap) {
-        let value = super::values(&self.options.server, tool);
+    pub fn stamp(&self, caller: &Arc<Caller>, message: &Message) -> Result<Arc<Stamp>, CallError> {
+        self.options.identification.stamp(caller, &self.options.server, message)
+    }
+
+    /// The headers of a request on top of those the protocol needs: the configured ones, those of the
+    /// `headers_command`, and ours, which nothing can replace.
+    async fn add_headers(&self, stamp: Option<&Stamp>, headers: &mut HeaderMap) -> Result<(), CallError> {
+        let caller = stamp.map(|stamp| &*stamp.caller);
+        let tool = stamp.and_then(|stamp| stamp.tool.as_deref());
+        let value = super::values(&self.options.server, tool, caller);
         for (name, template) in &self.spec.headers {
-            let Some(text) = template.render(&value) else { continue };
-            let encoded = mcp::headers::encode_value(&text);
-            let pair = (HeaderName::try_from(name.as_str()), HeaderValue::try_from(encoded.as_ref()));
-            if let (Ok(name), Ok(mut value)) = pair {
-                value.set_sensitive(true);
-                headers.insert(name, value);
+            if let Some(text) = template.render(&value) {
+                insert(headers, name, &text);
             }
         }
+        if let Some(minted) = &self.minted {
+            for (name, text) in minted.headers(caller).await?.iter() {
+                insert(headers, name, text);
+            }
+        }
+        if let Some(stamp) = stamp {
+            for (name, text) in stamp.headers(&self.options.server) {
+                insert(headers, name, text);
+            }
+        }
+        Ok(())
     }
 
     /// Sends one request and waits for the head of its response, whatever its status.
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Response<Incoming>, CallError> {
-        let Outgoing { method, uri, mut headers, body, tool, wait } = outgoing;
-        self.configured(tool, &mut headers);
+        let Outgoing { method, uri, mut headers, body, stamp, wait } = outgoing;
+        self.add_headers(stamp, &mut headers).await?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri.unwrap_or(&self.uri).clone();
@@ -120,7 +141,7 @@ impl Remote {
         headers.insert(HeaderName::from_static("mcp-session-id"), session);
         let (method, body) = (Method::DELETE, Bytes::new());
         let _heard =
-            self.send(Outgoing { method, uri: None, headers, body, tool: None, wait: Some(GOODBYE) }).await;
+            self.send(Outgoing { method, uri: None, headers, body, stamp: None, wait: Some(GOODBYE) }).await;
     }
 
     /// What a response that is no answer means. Nothing it points to is opened.
@@ -152,9 +173,20 @@ pub struct Outgoing<'a> {
     pub uri: Option<&'a Uri>,
     pub headers: HeaderMap,
     pub body: Bytes,
-    pub tool: Option<&'a str>,
+    /// Who is behind it.
+    pub stamp: Option<&'a Stamp>,
     /// How long the head of the response may take.
     pub wait: Option<Duration>,
+}
+
+/// A value that no header can hold is encoded as the protocol does it.
+fn insert(headers: &mut HeaderMap, name: &str, text: &str) {
+    let encoded = mcp::headers::encode_value(text);
+    let pair = (HeaderName::try_from(name), HeaderValue::try_from(encoded.as_ref()));
+    if let (Ok(name), Ok(mut value)) = pair {
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
 }
 
 /// The headers every POST of a message has.

@@ -104,3 +104,40 @@ fn eras_are_told_apart_by_the_version_in_meta() {
     };
     assert!(with("2026-07-28") && with("2027-01-01") && !with("2025-11-25") && !with("zzz"));
 }
+
+#[test]
+fn members_can_be_put_into_meta_wherever_it_is_or_is_not() {
+    for (text, expected) in [
+        (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, serde_json::json!({"_meta":{"k":1}})),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{ }}"#, serde_json::json!({"_meta":{"k":1}})),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":2}}"#,
+            serde_json::json!({"_meta":{"k":1},"a":2}),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{ },"a":2}}"#,
+            serde_json::json!({"_meta":{"k":1},"a":2}),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"b":3}}}"#,
+            serde_json::json!({"_meta":{"k":1,"b":3}}),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":null}}"#,
+            serde_json::json!({"_meta":{"k":1}}),
+        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}"#, serde_json::json!([1])),
+    ] {
+        let message = Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
+        let bytes = match message.place_in_meta() {
+            Some(place) => {
+                let with = format!(r#"{}"k":1{}"#, place.before, place.after);
+                message.with(&mut [Edit { span: place.at, with: with.as_bytes() }])
+            }
+            None => message.bytes().clone(),
+        };
+        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(value["params"], expected, "{text}");
+        Message::parse(bytes).unwrap();
+    }
+}

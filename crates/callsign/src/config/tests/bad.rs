@@ -83,11 +83,8 @@ fn syntax_errors_come_with_the_other_mistakes_and_without_echoes() {
 
 #[test]
 fn keys_of_later_versions_are_named_and_not_ignored() {
-    for key in ["require", "arguments", "hooks", "headers_command", "cache_seconds"] {
-        let message = format!("2:1: `{key}` is not available in this version of callsign");
-        check_stdio(&format!("{key} = 1"), &[&message]);
-    }
-    for table in ["hooks", "workspace", "sessions", "ledger"] {
+    check_stdio("hooks = 1", &["2:1: `hooks` is not available in this version of callsign"]);
+    for table in ["hooks", "sessions", "ledger"] {
         let message = format!("1:2: `{table}` is not available in this version of callsign");
         check(&format!("[{table}]\nx = 1\n"), &[&message]);
     }
@@ -95,7 +92,7 @@ fn keys_of_later_versions_are_named_and_not_ignored() {
 
 #[test]
 fn unknown_keys_and_tables_of_the_wrong_shape() {
-    check("x = 1\n", &["1:1: unknown key `x`; this table takes servers, serve"]);
+    check("x = 1\n", &["1:1: unknown key `x`; this table takes servers, serve, workspace, hosts"]);
     check("servers = 1\n", &["1:11: `servers` must be a table, not an integer"]);
     check("[[servers]]\n", &["1:1: `servers` must be a table, not a list"]);
     check("[servers]\na = \"x\"\n", &["2:5: `servers.a` must be a table, not a string"]);
@@ -127,7 +124,7 @@ fn keys_that_do_not_fit_the_transport() {
         let name = key.split(' ').next().unwrap_or_default();
         check_http(key, &[&format!("2:1: `{name}` is for a server with a `command`; take it out")]);
     }
-    for key in ["headers = {}", "allow_private = true"] {
+    for key in ["headers = {}", "headers_command = [\"x\"]", "cache_seconds = 1", "allow_private = true"] {
         let name = key.split(' ').next().unwrap_or_default();
         check_stdio(key, &[&format!("2:1: `{name}` is for a server with a `url`; take it out")]);
     }
@@ -212,34 +209,6 @@ fn variables_that_make_programs_run_other_code_are_refused() {
     for name in ["LD", "ENVIRONMENT", "NODE_ENV", "PYTHONUNBUFFERED", "GIT_AUTHOR_NAME", "PATH", "_", "PS1"] {
         assert_eq!(check_variable(name), Ok(()), "{name}");
     }
-}
-
-#[test]
-fn variables_that_are_ours_or_the_sessions() {
-    check_stdio("env = { CALLSIGN_HOST = \"x\" }", &["2:9: `CALLSIGN_HOST` is callsign's own; take it out"]);
-    check_stdio("env_vars = [\"CALLSIGN_X\"]", &["2:13: `CALLSIGN_X` is callsign's own; take it out"]);
-    check_stdio(
-        "env_vars = [\"CODEX_THREAD_ID\"]",
-        &[
-            "2:13: `CODEX_THREAD_ID` is the calling session's, which is not available in this version of callsign",
-        ],
-    );
-    check_stdio(
-        "env_vars = [{ name = \"CODEX_THREAD_ID\", source = \"thread\" }]",
-        &["2:50: `source = \"thread\"` is not available in this version of callsign"],
-    );
-    check_stdio(
-        "env_vars = [{ name = \"A\", source = \"remote\" }]",
-        &["2:36: `source` must be \"local\", not \"remote\""],
-    );
-    check_stdio(
-        "env_vars = [{ nam = \"A\" }, 1]",
-        &[
-            "2:13: each of `env_vars` needs a `name`",
-            "2:15: unknown key `nam`; did you mean `name`?",
-            "2:28: each of `env_vars` must be a name or { name = …, source = … }, not an integer",
-        ],
-    );
 }
 
 #[test]
@@ -344,10 +313,6 @@ fn urls() {
 fn the_working_directory() {
     check_stdio("cwd = \"\"", &["2:7: `cwd` is empty"]);
     check_stdio(
-        "cwd = \"{workspace}\"",
-        &["2:7: a placeholder that differs per call in `cwd` is not available in this version of callsign"],
-    );
-    check_stdio(
         "cwd = \"{work}\"",
         &["2:7: `cwd`: unknown placeholder {work}; text with braces of its own goes in a {file:PATH}"],
     );
@@ -373,7 +338,7 @@ fn how_the_daemon_is_reached() {
 
 #[test]
 fn columns_count_characters_and_no_byte_order_mark() {
-    check("\u{feff}x = 1\n", &["1:1: unknown key `x`; this table takes servers, serve"]);
+    check("\u{feff}x = 1\n", &["1:1: unknown key `x`; this table takes servers, serve, workspace, hosts"]);
     check_stdio(
         "env = { A = \"ü\", B = 1 }",
         &["2:22: `env.B` must be a string, not an integer; put it in quotes"],

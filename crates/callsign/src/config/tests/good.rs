@@ -1,6 +1,9 @@
 //! Good configurations and exactly what they mean.
 
-use model::{EnvVar, HttpSpec, InheritEnv, Isolation, StdioSpec, Template, Transport};
+use model::{
+    Directory, EnvSource, EnvVar, HeadersCommand, HostSpec, HttpSpec, Id, InheritEnv, Isolation, Place,
+    Placeholder, StdioSpec, Template, Transport, Trust,
+};
 
 use super::*;
 
@@ -18,7 +21,14 @@ fn name(name: &str) -> ServerName {
 }
 
 fn config(servers: Vec<ServerSpec>) -> Config {
-    Config { servers, serve: ServeConfig::default(), path: None, warnings: Vec::new() }
+    Config {
+        servers,
+        serve: ServeConfig::default(),
+        roots: vec!["/home/ann".into()],
+        hosts: Vec::new(),
+        path: None,
+        warnings: Vec::new(),
+    }
 }
 
 fn plain_stdio(command: &str) -> StdioSpec {
@@ -28,7 +38,7 @@ fn plain_stdio(command: &str) -> StdioSpec {
         env: Vec::new(),
         env_vars: Vec::new(),
         isolation: Isolation::Session,
-        cwd: Some("/etc".into()),
+        cwd: Some(Directory::Fixed("/etc".into())),
         inherit_env: InheritEnv::Safe,
         idle: Duration::from_mins(10),
         max_children: 64,
@@ -42,6 +52,8 @@ fn server(called: &str, transport: Transport) -> ServerSpec {
         timeout: Some(Duration::from_mins(10)),
         max_message: 16 << 20,
         pin: false,
+        require: Trust::None,
+        arguments: Vec::new(),
     }
 }
 
@@ -49,6 +61,9 @@ const EVERY_KEY: &str = r#"
 [servers.tracker]
 url = "https://tracker.example/mcp"
 headers = { "X-Session-Id" = "{session.id}", Authorization = "Bearer {env:TRACKER_TOKEN}" }
+headers_command = ["./mint-token", "--for", ""]
+cache_seconds = 300
+require = "bound"
 timeout = "500ms"
 pin = true
 max_message = 4096
@@ -57,9 +72,11 @@ max_message = 4096
 command = "clumsies"
 args = ["mcp", "serve", ""]
 env = { LOG = "info", WHO = "{host}/{thread.id}" }
-env_vars = ["LANG", { name = "EDITOR", source = "local" }, { name = "TZ" }]
-isolation = "shared"
-cwd = "~/work"
+env_vars = ["LANG", { name = "EDITOR", source = "local" }, { name = "CODEX_THREAD_ID", source = "thread" }]
+isolation = "session"
+cwd = "{workspace}"
+require = "host"
+arguments = { workspace = "{workspace}", "by whom" = "{host}: é" }
 inherit_env = ["PATH", "HOME"]
 timeout = "1h"
 idle = "30s"
@@ -70,66 +87,128 @@ max_message = "4KiB"
 url = "http://10.0.0.1:8080/mcp"
 allow_private = true
 
+[servers.one]
+command = "one"
+env = { NAME = "{server}" }
+isolation = "shared"
+cwd = "~/work"
+
+[workspace]
+roots = ["/", "~/work", "here"]
+
+[hosts.acme]
+client = "acme-agent"
+session = { meta = "acme/session" }
+workspace = { header = "X-Acme-Workspace" }
+
 [serve]
 listen = "[::1]:0"
 auth = "none"
 allowed_origins = ["https://App.example:8443", "vscode-webview://abc"]
 "#;
 
-#[test]
-fn every_key_arrives() {
-    let tracker = HttpSpec {
+fn tracker() -> ServerSpec {
+    let http = HttpSpec {
         url: "https://tracker.example/mcp".to_owned(),
         headers: vec![
             ("X-Session-Id".to_owned(), template("{session.id}")),
             ("Authorization".to_owned(), Template::literal("Bearer sk-CANARY-7f3a")),
         ],
+        headers_command: Some(HeadersCommand {
+            program: "/etc/mint-token".to_owned(),
+            args: vec!["--for".to_owned(), String::new()],
+            cwd: Some("/etc".into()),
+            cache: Duration::from_mins(5),
+        }),
         allow_private: false,
     };
-    let env_var = |name: &str| EnvVar { name: name.to_owned() };
-    let clumsies = StdioSpec {
+    ServerSpec {
+        name: name("tracker"),
+        transport: Transport::Http(http),
+        timeout: Some(Duration::from_millis(500)),
+        max_message: 4096,
+        pin: true,
+        require: Trust::Bound,
+        arguments: Vec::new(),
+    }
+}
+
+fn clumsies() -> ServerSpec {
+    let env_var = |name: &str, source| EnvVar { name: name.to_owned(), source };
+    let stdio = StdioSpec {
         command: "clumsies".to_owned(),
         args: vec!["mcp".to_owned(), "serve".to_owned(), String::new()],
         env: vec![("LOG".to_owned(), template("info")), ("WHO".to_owned(), template("{host}/{thread.id}"))],
-        env_vars: vec![env_var("LANG"), env_var("EDITOR"), env_var("TZ")],
-        isolation: Isolation::Shared,
-        cwd: Some("/home/ann/work".into()),
+        env_vars: vec![
+            env_var("LANG", EnvSource::Local),
+            env_var("EDITOR", EnvSource::Local),
+            env_var("CODEX_THREAD_ID", EnvSource::Caller(Placeholder::ThreadId)),
+        ],
+        isolation: Isolation::Session,
+        cwd: Some(Directory::Template { path: template("{workspace}"), otherwise: Some("/etc".into()) }),
         inherit_env: InheritEnv::Names(vec!["PATH".to_owned(), "HOME".to_owned()]),
         idle: Duration::from_secs(30),
         max_children: 3,
     };
-    let here =
-        HttpSpec { url: "http://10.0.0.1:8080/mcp".to_owned(), headers: Vec::new(), allow_private: true };
-    let expected = Config {
-        servers: vec![
-            ServerSpec {
-                name: name("tracker"),
-                transport: Transport::Http(tracker),
-                timeout: Some(Duration::from_millis(500)),
-                max_message: 4096,
-                pin: true,
-            },
-            ServerSpec {
-                name: name("clumsies"),
-                transport: Transport::Stdio(clumsies),
-                timeout: Some(Duration::from_hours(1)),
-                max_message: 4096,
-                pin: false,
-            },
-            server("here", Transport::Http(here)),
+    ServerSpec {
+        name: name("clumsies"),
+        transport: Transport::Stdio(stdio),
+        timeout: Some(Duration::from_hours(1)),
+        max_message: 4096,
+        pin: false,
+        require: Trust::Host,
+        arguments: vec![
+            ("workspace".to_owned(), template("{workspace}")),
+            ("by whom".to_owned(), template("{host}: é")),
         ],
+    }
+}
+
+#[test]
+fn every_key_arrives() {
+    let here = HttpSpec {
+        url: "http://10.0.0.1:8080/mcp".to_owned(),
+        headers: Vec::new(),
+        headers_command: None,
+        allow_private: true,
+    };
+    let one = StdioSpec {
+        env: vec![("NAME".to_owned(), template("{server}"))],
+        isolation: Isolation::Shared,
+        cwd: Some(Directory::Fixed("/home/ann/work".into())),
+        ..plain_stdio("one")
+    };
+    let acme = HostSpec {
+        name: Id::new("acme").unwrap(),
+        client: Some("acme-agent".to_owned()),
+        fields: vec![
+            (Placeholder::SessionId, Place::Meta("acme/session".to_owned())),
+            (Placeholder::Workspace, Place::Header("x-acme-workspace".to_owned())),
+        ],
+    };
+    let warning = |line, column, message: &str| Mistake {
+        file: "callsign.toml".into(),
+        line,
+        column,
+        message: message.to_owned(),
+    };
+    let (here, one) = (server("here", Transport::Http(here)), server("one", Transport::Stdio(one)));
+    let expected = Config {
+        servers: vec![tracker(), clumsies(), here, one],
         serve: ServeConfig {
             listen: "[::1]:0".parse().unwrap(),
             auth: Auth::None,
             allowed_origins: vec!["https://app.example:8443".to_owned(), "vscode-webview://abc".to_owned()],
         },
+        roots: vec!["/".into(), "/home/ann/work".into(), "/etc/here".into()],
+        hosts: vec![acme],
         path: None,
-        warnings: vec![Mistake {
-            file: "callsign.toml".into(),
-            line: 15,
-            column: 7,
-            message: "`cwd` is not a directory: /home/ann/work".to_owned(),
-        }],
+        warnings: vec![
+            warning(5, 20, "`headers_command` is not a file: /etc/mint-token"),
+            warning(35, 7, "`cwd` is not a directory: /home/ann/work"),
+            warning(38, 15, "no workspace can lie there, it is not a directory: /home/ann/work"),
+            warning(38, 25, "no workspace can lie there, it is not a directory: /etc/here"),
+        ],
     };
     check(EVERY_KEY, Purpose::Serve, &expected);
 }

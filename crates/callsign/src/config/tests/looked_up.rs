@@ -70,8 +70,14 @@ fn the_nearest_file_wins_and_wrap_never_reads_the_directory_it_is_in() {
 #[test]
 fn no_file_is_the_empty_configuration_and_a_named_one_must_be_there() {
     let places = Places::new(&[("here/x", "")]);
-    let empty =
-        Config { servers: Vec::new(), serve: ServeConfig::default(), path: None, warnings: Vec::new() };
+    let empty = Config {
+        servers: Vec::new(),
+        serve: ServeConfig::default(),
+        roots: vec![places.root.path().join("home")],
+        hosts: Vec::new(),
+        path: None,
+        warnings: Vec::new(),
+    };
     assert_eq!(places.load(Purpose::Serve, None, &[]), Ok(empty));
     let missing = |shown: &str| Err(format!("{shown}: there is no such file"));
     assert_eq!(places.load(Purpose::Serve, Some("mine.toml"), &[]), missing("mine.toml"));

@@ -19,6 +19,7 @@ use super::{
     Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json, not_allowed,
 };
 use crate::call::{self, Sent};
+use crate::caller::Call;
 use crate::outbox::{Outbox, Outgoing};
 use crate::respond::CallError;
 use crate::server::link::Link;
@@ -52,9 +53,10 @@ fn is_modern(inbound: &Inbound, message: &Message) -> bool {
 async fn modern(inbound: &Inbound, pipes: &Pipes, message: Message) -> Result<Response<Body>, CallError> {
     check_mirrors(inbound, &message)?;
     pipes.catalogue.check_parameters(&inbound.parts.headers, &message)?;
-    let connection = pipes.stateless(&inbound.principal);
+    let connection = pipes.stateless(&inbound.principal, inbound.channel);
     match message.kind() {
         Kind::Notification => {
+            let message = inbound.server.identification.cleaned(message)?;
             call::notification(pipes, &connection, &message);
             return Ok(accepted());
         }
@@ -63,8 +65,9 @@ async fn modern(inbound: &Inbound, pipes: &Pipes, message: Message) -> Result<Re
         }
         Kind::Request => {}
     }
+    let call = inbound.identify(&connection, message)?;
     let outbox = Arc::new(Outbox::new());
-    let guard = Leaving(call::request(pipes, &connection, message, Arc::clone(&outbox)).await);
+    let guard = Leaving(call::request(pipes, &connection, call, Arc::clone(&outbox)).await);
     match outbox.pop().await {
         Some(answer) if answer.last => {
             let status = status_of(&answer.bytes);
@@ -99,7 +102,10 @@ async fn legacy(
             front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?
         }
         None if opens => {
-            front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?
+            front
+                .sessions
+                .open(&inbound.principal, inbound.channel, &inbound.server)
+                .ok_or(CallError::ShuttingDown)?
         }
         None => {
             return Err(CallError::BadHeaders(
@@ -109,14 +115,21 @@ async fn legacy(
     };
     let response = match message.kind() {
         Kind::Notification => {
+            let message = inbound.server.identification.cleaned(message)?;
             call::notification(pipes, &session.connection, &message);
             accepted()
         }
         Kind::Response => {
-            call::response(&session.connection, &message);
+            call::response(&session.connection, &inbound.server.identification.cleaned(message)?);
             accepted()
         }
-        Kind::Request => answer(front, inbound, &session, message).await,
+        Kind::Request => {
+            let id = message.id();
+            match inbound.identify(&session.connection, message) {
+                Ok(call) => answer(front, inbound, &session, call).await,
+                Err(error) => json(error.status(), error.to_message(id.as_deref())),
+            }
+        }
     };
     Ok(if opens { with_session(response, &session) } else { response })
 }
@@ -127,14 +140,14 @@ pub(super) async fn over_link(
     inbound: &Inbound,
     session: &Arc<Session>,
     link: &Arc<Link>,
-    message: Message,
+    call: Call,
 ) -> Response<Body> {
-    match message.kind() {
-        Kind::Notification => call::notify(std::slice::from_ref(link), &session.connection, &message),
-        Kind::Response => call::response(&session.connection, &message),
+    match call.message.kind() {
+        Kind::Notification => call::notify(std::slice::from_ref(link), &session.connection, &call.message),
+        Kind::Response => call::response(&session.connection, &call.message),
         Kind::Request => {
-            let opens = message.method() == "initialize";
-            let response = answer(front, inbound, session, message).await;
+            let opens = call.message.method() == "initialize";
+            let response = answer(front, inbound, session, call).await;
             return if opens { with_session(response, session) } else { response };
         }
     }
@@ -146,12 +159,12 @@ async fn answer(
     front: &Arc<Front>,
     inbound: &Inbound,
     session: &Arc<Session>,
-    message: Message,
+    call: Call,
 ) -> Response<Body> {
     let outbox = Arc::new(Outbox::new());
-    let is_initialize = message.method() == "initialize";
+    let is_initialize = call.message.method() == "initialize";
     // On its own where it takes time: a client of the old era that goes away does not cancel what it asked for.
-    let mut carried = Box::pin(carry(Arc::clone(session), message, Arc::clone(&outbox)));
+    let mut carried = Box::pin(carry(Arc::clone(session), call, Arc::clone(&outbox)));
     let done = std::future::poll_fn(|context| Poll::Ready(carried.as_mut().poll(context).is_ready())).await;
     if !done {
         front.tasks.spawn(carried);
@@ -167,10 +180,10 @@ async fn answer(
     }
 }
 
-async fn carry(session: Arc<Session>, message: Message, reply: Arc<Outbox>) {
+async fn carry(session: Arc<Session>, call: Call, reply: Arc<Outbox>) {
     match (&session.server.backend, session.link()) {
-        (Backend::Pipes(pipes), _) => drop(call::request(pipes, &session.connection, message, reply).await),
-        (Backend::Remote(_), Some(link)) => call::over_link(&link, &session.connection, &message, &reply),
+        (Backend::Pipes(pipes), _) => drop(call::request(pipes, &session.connection, call, reply).await),
+        (Backend::Remote(_), Some(link)) => call::over_link(&link, &session.connection, &call, &reply),
         (Backend::Remote(_), None) => reply.close(),
     }
 }

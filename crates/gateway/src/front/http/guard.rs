@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::header;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
+use identity::Channel;
 use model::Principal;
 
 use super::body::Body;
@@ -76,6 +77,14 @@ impl Access {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             response
         })
+    }
+
+    /// What the words of a caller that was let in are worth.
+    pub fn channel(&self, principal: &Principal) -> Channel {
+        match self.auth {
+            Auth::None => Channel::Open,
+            Auth::Tokens(_) => Channel::Token { local: *principal == Principal::local() },
+        }
     }
 
     fn is_ours(&self, authority: &str) -> bool {

@@ -23,7 +23,8 @@ use super::body::{Body, Error};
 use super::exchange::{self, check_mirrors};
 use super::sessions::Session;
 use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed};
-use crate::connection::MAX_PAGES;
+use crate::caller::{Call, Caller};
+use crate::connection::{Connection, MAX_PAGES, Outlet};
 use crate::respond::CallError;
 use crate::server::old_sse::{self, is_stream};
 use crate::server::remote::{Outgoing, Remote};
@@ -70,18 +71,30 @@ async fn relay(
     let modern = message.head().version.is_some();
     // The new era has no sessions; an id left over from the old one means nothing there.
     let session = if modern { None } else { session_of(front, inbound)? };
-    if let Some(session) = &session
-        && let Some(link) = session.link()
-    {
-        return Ok(exchange::over_link(front, inbound, session, &link, message).await);
-    }
     if modern {
         check_mirrors(inbound, &message)?;
     }
-    if message.method() == "notifications/cancelled" && !concerns_something(session.as_deref(), &message) {
+    let unopened;
+    let connection = match &session {
+        Some(session) => &session.connection,
+        None => {
+            let outlet = Outlet::Stateless;
+            unopened = Arc::new(Connection::new(inbound.principal.clone(), outlet, inbound.channel));
+            &unopened
+        }
+    };
+    let call = identified(inbound, connection, message)?;
+    let standing = connection.standing();
+    if let Some(session) = &session
+        && let Some(link) = session.link()
+    {
+        return Ok(exchange::over_link(front, inbound, session, &link, call).await);
+    }
+    let message = &call.message;
+    if message.method() == "notifications/cancelled" && !concerns_something(session.as_deref(), message) {
         return Ok(accepted());
     }
-    let under_way = UnderWay::begin(session.as_ref(), &message);
+    let under_way = UnderWay::begin(session.as_ref(), message);
     let name = message.name();
     if message.method() == "tools/call" {
         remote.options.catalogue.check_call(name.as_deref().unwrap_or_default())?;
@@ -94,14 +107,18 @@ async fn relay(
     }
     let mut outbound = passed_on(&inbound.parts.headers, session.as_deref());
     if modern {
-        mirror(&message, &mut outbound);
+        mirror(message, &mut outbound);
     }
+    let stamp = match message.kind() {
+        Kind::Request => Some(remote.stamp(&call.caller, message)?),
+        Kind::Notification | Kind::Response => None,
+    };
     let outgoing = Outgoing {
         method: Method::POST,
         uri: None,
         headers: outbound,
-        body: message.bytes().clone(),
-        tool: name.as_deref(),
+        body: stamp.as_ref().map_or_else(|| message.bytes().clone(), |stamp| stamp.put_into(message)),
+        stamp: stamp.as_deref(),
         wait: remote.options.timeout,
     };
     let response = remote.send(outgoing).await?;
@@ -110,7 +127,7 @@ async fn relay(
         return Err(remote.refusal(response).await);
     }
     if message.method() == "initialize" && status.is_client_error() && status != StatusCode::FORBIDDEN {
-        return fall_back(front, inbound, remote, response, message).await;
+        return fall_back(front, inbound, remote, response, call).await;
     }
     if status == StatusCode::NOT_FOUND
         && let Some(session) = &session
@@ -120,15 +137,18 @@ async fn relay(
     }
     let upstream = response.headers().get(SESSION_ID).cloned();
     let mut response = if message.method() == "tools/list" && status == StatusCode::OK {
-        inspected(remote, response, &message).await?
+        inspected(remote, response, message).await?
     } else {
         // A stream of events may be silent as long as nothing happens.
         let listens = message.method() == "subscriptions/listen";
         passed_back(remote, response, remote.options.timeout.filter(|_| !listens), under_way)
     };
     if message.method() == "initialize" && status == StatusCode::OK && session.is_none() {
-        let session =
-            front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?;
+        let session = front
+            .sessions
+            .open(&inbound.principal, inbound.channel, &inbound.server)
+            .ok_or(CallError::ShuttingDown)?;
+        session.connection.adopt_standing(standing);
         session.set_upstream(upstream);
         response.headers_mut().insert(SESSION_ID, session.id.clone());
     }
@@ -141,14 +161,28 @@ async fn fall_back(
     inbound: &Inbound,
     remote: &Arc<Remote>,
     response: Response<Incoming>,
-    message: Message,
+    call: Call,
 ) -> Result<Response<Body>, CallError> {
     let Ok(link) = old_sse::connect(remote).await else {
         return Ok(passed_back(remote, response, remote.options.timeout, None));
     };
-    let session = front.sessions.open(&inbound.principal, &inbound.server).ok_or(CallError::ShuttingDown)?;
+    let session = front
+        .sessions
+        .open(&inbound.principal, inbound.channel, &inbound.server)
+        .ok_or(CallError::ShuttingDown)?;
+    let standing = remote.options.identification.standing(inbound.channel, Some(&call.message));
+    session.connection.set_standing(standing);
     session.set_link(Arc::clone(&link));
-    Ok(exchange::over_link(front, inbound, &session, &link, message).await)
+    Ok(exchange::over_link(front, inbound, &session, &link, call).await)
+}
+
+/// Who sends a message. Only requests name somebody.
+fn identified(inbound: &Inbound, connection: &Connection, message: Message) -> Result<Call, CallError> {
+    if message.kind() == Kind::Request {
+        return inbound.identify(connection, message);
+    }
+    let message = inbound.server.identification.cleaned(message)?;
+    Ok(Call { message, caller: Arc::new(Caller::nobody(inbound.principal.clone())) })
 }
 
 /// GET and DELETE: nothing to read in them.
@@ -165,7 +199,7 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Remote)
             uri: None,
             headers: passed_on(&inbound.parts.headers, session.as_deref()),
             body: Bytes::new(),
-            tool: None,
+            stamp: None,
             wait: remote.options.timeout,
         };
         let sent = remote.send(outgoing).await;

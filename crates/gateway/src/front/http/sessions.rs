@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use identity::Channel;
 use model::Principal;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +59,7 @@ struct State {
 
 impl Sessions {
     /// Opens a session under an id nobody can guess.
-    pub fn open(&self, principal: &Principal, server: &Arc<Server>) -> Option<Arc<Session>> {
+    pub fn open(&self, principal: &Principal, channel: Channel, server: &Arc<Server>) -> Option<Arc<Session>> {
         let mut random = [0_u8; 24];
         getrandom::fill(&mut random).ok()?;
         let mut id = String::with_capacity(48);
@@ -79,7 +80,7 @@ impl Sessions {
             id: HeaderValue::from_str(&id).ok()?,
             principal: principal.clone(),
             server: Arc::clone(server),
-            connection: Arc::new(Connection::new(principal.clone(), outlet)),
+            connection: Arc::new(Connection::new(principal.clone(), outlet, channel)),
             standing,
             state: Mutex::new(state),
         });

@@ -81,7 +81,7 @@ impl Resumable {
         let mut log = self.lock();
         let number = log.next;
         log.next += 1;
-        let empty = Outgoing { bytes: Bytes::new(), last: false };
+        let empty = Outgoing { bytes: Bytes::new(), last: false, stamp: None };
         log.events.push_back((number, empty));
         Bytes::from(format!("id: {}\ndata:\n\n", self.event_id(number)))
     }

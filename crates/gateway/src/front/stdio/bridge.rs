@@ -18,6 +18,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::call;
+use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES};
 use crate::front::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::outbox::{Outbox, Taken};
@@ -73,23 +74,24 @@ impl Bridge {
         }
     }
 
-    pub(super) async fn carry(&self, message: Message) {
+    pub(super) async fn carry(&self, call: Call) {
         let link = self.lock().link.clone();
+        let message = &call.message;
         if let Some(link) = link.filter(|_| message.method() != "initialize") {
             match message.kind() {
-                Kind::Request => call::over_link(&link, &self.connection, &message, &self.outbox),
-                Kind::Notification => call::notify(&[link], &self.connection, &message),
-                Kind::Response => call::response(&self.connection, &message),
+                Kind::Request => call::over_link(&link, &self.connection, &call, &self.outbox),
+                Kind::Notification => call::notify(&[link], &self.connection, message),
+                Kind::Response => call::response(&self.connection, message),
             }
             return;
         }
         match message.kind() {
-            Kind::Request if message.method() == "initialize" => self.initialize(message).await,
-            Kind::Request => self.start(message),
+            Kind::Request if message.method() == "initialize" => self.initialize(call).await,
+            Kind::Request => self.start(call),
             Kind::Notification if message.method() == "notifications/cancelled" => {
-                self.cancel(&message).await;
+                self.cancel(message).await;
             }
-            Kind::Notification | Kind::Response => self.tell(&message).await,
+            Kind::Notification | Kind::Response => self.tell(message).await,
         }
     }
 
@@ -102,25 +104,27 @@ impl Bridge {
     }
 
     /// Answers the host's own `initialize`, after which the server's other messages can come.
-    async fn initialize(&self, message: Message) {
-        self.connection.record_initialize(&message);
+    async fn initialize(&self, call: Call) {
+        let message = &call.message;
+        self.connection.record_initialize(message);
         let id = message.id().unwrap_or_default();
         // The host's next messages wait for this one, its last word included.
         let late =
             |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: OPENING.as_secs() };
-        let opened = tokio::time::timeout(OPENING, self.open(&message)).await.map_err(late).flatten();
+        let opened = tokio::time::timeout(OPENING, self.open(&call)).await.map_err(late).flatten();
         match opened {
             Ok(Opened::Streamable(answer)) => drop(self.outbox.finish(answer)),
             Ok(Opened::OldSse(link)) => {
                 self.lock().link = Some(Arc::clone(&link));
-                call::over_link(&link, &self.connection, &message, &self.outbox);
+                call::over_link(&link, &self.connection, &call, &self.outbox);
             }
             Err(error) => drop(self.outbox.finish(error.to_message(Some(&id)))),
         }
     }
 
     /// Sends `initialize` and notes what the server says of the session.
-    async fn open(&self, message: &Message) -> Result<Opened, CallError> {
+    async fn open(&self, call: &Call) -> Result<Opened, CallError> {
+        let message = &call.message;
         {
             let mut state = self.lock();
             (state.session, state.version, state.link) = (None, None, None);
@@ -128,7 +132,7 @@ impl Bridge {
                 standing.cancel();
             }
         }
-        let response = self.post(message).await?;
+        let response = self.post(message, Some(&call.caller)).await?;
         if response.status().is_client_error() && response.status() != StatusCode::UNAUTHORIZED {
             // Old servers refuse the POST; whether this is one shows when it is asked the old way.
             return match old_sse::connect(&self.remote).await {
@@ -145,8 +149,8 @@ impl Bridge {
         Ok(Opened::Streamable(answer.into_bytes()))
     }
 
-    fn start(&self, message: Message) {
-        let id = message.id().unwrap_or_default();
+    fn start(&self, call: Call) {
+        let id = call.message.id().unwrap_or_default();
         let cancelled = CancellationToken::new();
         let bridge = self.clone();
         {
@@ -161,7 +165,7 @@ impl Bridge {
         let _began = self.connection.begin(&id);
         self.remote.tasks.spawn(async move {
             let answer = tokio::select! {
-                answer = bridge.request(&message) => Some(answer),
+                answer = bridge.request(&call) => Some(answer),
                 () = cancelled.cancelled() => None,
             };
             bridge.lock().under_way.remove(&id);
@@ -174,7 +178,8 @@ impl Bridge {
         });
     }
 
-    async fn request(&self, message: &Message) -> Result<Bytes, CallError> {
+    async fn request(&self, call: &Call) -> Result<Bytes, CallError> {
+        let message = &call.message;
         if message.method() == "tools/call" {
             self.remote.options.catalogue.check_call(&message.name().unwrap_or_default())?;
         }
@@ -182,11 +187,11 @@ impl Bridge {
             self.count_page(message)?;
         }
         let generation = self.lock().generation;
-        let mut response = self.post(message).await?;
+        let mut response = self.post(message, Some(&call.caller)).await?;
         if response.status() == StatusCode::NOT_FOUND && self.lock().session.is_some() && !message.is_modern()
         {
             self.reopen(generation).await?;
-            response = self.post(message).await?;
+            response = self.post(message, Some(&call.caller)).await?;
         }
         let answer = self.answer_of(response, message).await?;
         let (Some(result), "tools/list") = (answer.head().result.clone(), message.method()) else {
@@ -210,7 +215,9 @@ impl Bridge {
         tracing::info!(server = self.remote.name(), "the server lost the session; initializing again");
         let late =
             |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: OPENING.as_secs() };
-        tokio::time::timeout(OPENING, self.open(&initialize)).await.map_err(late).flatten()?;
+        let caller = Arc::new(Caller::nobody(self.connection.principal.clone()));
+        let again = Call { message: initialize, caller };
+        tokio::time::timeout(OPENING, self.open(&again)).await.map_err(late).flatten()?;
         if let Some(initialized) = recorded.initialized {
             self.post_quietly(&initialized).await;
             self.listen();
@@ -230,7 +237,7 @@ impl Bridge {
     }
 
     async fn post_quietly(&self, message: &Message) {
-        match tokio::time::timeout(ACCEPTED, self.post(message)).await {
+        match tokio::time::timeout(ACCEPTED, self.post(message, None)).await {
             Ok(Ok(response)) if response.status().is_success() => {}
             Ok(Ok(response)) => {
                 tracing::debug!(server = self.remote.name(), status = %response.status(), "a message was not accepted");
@@ -393,7 +400,11 @@ impl Bridge {
         tokio::time::timeout(timeout, next).await.map_err(late)
     }
 
-    async fn post(&self, message: &Message) -> Result<Response<Incoming>, CallError> {
+    async fn post(
+        &self,
+        message: &Message,
+        caller: Option<&Arc<Caller>>,
+    ) -> Result<Response<Incoming>, CallError> {
         let mut headers = post_headers();
         if message.head().version.is_some() {
             self.mirror(message, &mut headers);
@@ -403,13 +414,13 @@ impl Bridge {
         if message.method() == "logging/setLevel" {
             self.connection.record_level(message);
         }
-        let name = message.name();
+        let stamp = caller.map(|caller| self.remote.stamp(caller, message)).transpose()?;
         let outgoing = Outgoing {
             method: Method::POST,
             uri: None,
             headers,
-            body: message.bytes().clone(),
-            tool: name.as_deref(),
+            body: stamp.as_ref().map_or_else(|| message.bytes().clone(), |stamp| stamp.put_into(message)),
+            stamp: stamp.as_deref(),
             wait: self.remote.options.timeout,
         };
         self.remote.send(outgoing).await
@@ -424,7 +435,7 @@ impl Bridge {
         }
         let body = Bytes::new();
         let outgoing =
-            Outgoing { method: Method::GET, uri: None, headers, body, tool: None, wait: Some(ACCEPTED) };
+            Outgoing { method: Method::GET, uri: None, headers, body, stamp: None, wait: Some(ACCEPTED) };
         self.remote.send(outgoing).await
     }
 

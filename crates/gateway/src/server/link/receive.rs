@@ -9,7 +9,7 @@ use mcp::splice::Edit;
 use mcp::{Kind, Message};
 
 use super::state::Pending;
-use super::{Link, Reply};
+use super::{Link, Reply, Role};
 use crate::connection::{Connection, Outlet, ServerRequest};
 use crate::outbox::{Outbox, Taken};
 use crate::respond::CallError;
@@ -38,8 +38,11 @@ impl Link {
         };
         state.last_used = Instant::now();
         state.answered = true;
-        state.note_answer(message, &pending);
+        let task = state.note_answer(message, &pending);
         drop(state);
+        if let Some(task) = task {
+            pending.connection.record_handle(self, task);
+        }
         if pending.given_up.is_some() {
             pending.release();
             return None;
@@ -71,6 +74,12 @@ impl Link {
         if mcp::meta::is_list(&pending.method) {
             if let Some(next) = answer::next_cursor(&message.bytes()[result.clone()]) {
                 pending.connection.record_cursor(self, pending.about.as_ref(), next)?;
+            }
+            // What a lobby lists is read elsewhere: nothing runs under a placeholder.
+            if &*pending.method == "resources/list" && self.role == Role::Serving {
+                for uri in answer::listed_uris(&message.bytes()[result.clone()]) {
+                    pending.connection.record_handle(self, uri);
+                }
             }
             if &*pending.method == "tools/list" {
                 let changed = self.options.catalogue.inspect(&message.bytes()[result.clone()])?;
@@ -148,14 +157,20 @@ impl Link {
             method if method.ends_with("/list_changed") => {
                 self.options.catalogue.forget();
                 for connection in self.lock().everyone() {
-                    self.offer(&connection, None, message.bytes().clone());
+                    if connection.list_changed(self, method)
+                        && !self.offer(&connection, None, message.bytes().clone())
+                    {
+                        connection.not_told(method);
+                    }
                 }
                 None
             }
             _ => {
                 let recipient = self.lock().recipient();
                 match recipient {
-                    Some((connection, stream)) => self.offer(&connection, stream, message.bytes().clone()),
+                    Some((connection, stream)) => {
+                        self.offer(&connection, stream, message.bytes().clone());
+                    }
                     None => self.count_dropped(),
                 }
                 None
@@ -219,10 +234,14 @@ impl Link {
         }
     }
 
-    fn offer(&self, connection: &Arc<Connection>, stream: Option<Arc<Outbox>>, bytes: Bytes) {
+    /// Returns whether it was taken.
+    fn offer(&self, connection: &Arc<Connection>, stream: Option<Arc<Outbox>>, bytes: Bytes) -> bool {
         match place(connection, stream).map(|outbox| outbox.offer(bytes)) {
-            Some(Taken::Yes) => {}
-            Some(Taken::Dropped | Taken::Closed) | None => self.count_dropped(),
+            Some(Taken::Yes) => true,
+            Some(Taken::Dropped | Taken::Closed) | None => {
+                self.count_dropped();
+                false
+            }
         }
     }
 

@@ -109,8 +109,9 @@ impl State {
         everyone.into_iter().filter(subscribed).collect()
     }
 
-    pub(super) fn note_answer(&mut self, message: &Message, pending: &Pending) {
-        let Some(result) = message.head().result.clone() else { return };
+    /// Returns the task that this answer gives out, if it does.
+    pub(super) fn note_answer(&mut self, message: &Message, pending: &Pending) -> Option<Bytes> {
+        let result = message.head().result.clone()?;
         match (&*pending.method, &pending.about) {
             ("resources/subscribe", Some(uri)) => {
                 self.subscriptions.insert((uri.clone(), pending.connection.id));
@@ -119,13 +120,14 @@ impl State {
                 self.subscriptions.remove(&(uri.clone(), pending.connection.id));
             }
             ("tools/call", _) => {
-                if let Some(keep) = answer::task_lifetime(&message.bytes()[result]) {
-                    let until = Instant::now() + keep;
-                    self.held_until = Some(self.held_until.map_or(until, |held| held.max(until)));
-                }
+                let (task, keep) = answer::task(&message.bytes()[result])?;
+                let until = Instant::now() + keep;
+                self.held_until = Some(self.held_until.map_or(until, |held| held.max(until)));
+                return task;
             }
             _ => {}
         }
+        None
     }
 }
 

@@ -1,0 +1,221 @@
+//! Who makes a request: found out once, before anything is routed, and never changed.
+//!
+//! ```text
+//! Message ─ strip ─ Resolver ─ workspace ─ require ─→ Call { message, caller } ─ stamp ─→ what the server is told
+//! ```
+
+mod stamp;
+mod workspaces;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderMap;
+use identity::{Channel, Evidence, Headers, Resolver, Standing};
+use mcp::{Message, meta};
+use model::{Id, Identity, Placeholder, Principal, Trust};
+use serde::Deserialize;
+
+use crate::connection::Connection;
+use crate::environment::HostEnvironment;
+use crate::respond::CallError;
+use crate::strip::strip;
+
+pub use stamp::Stamp;
+pub use workspaces::Workspaces;
+
+/// What is needed to find out who calls, and to say so. One for all servers.
+pub struct Identification {
+    pub resolver: Resolver,
+    pub workspaces: Workspaces,
+    /// None: the state directory cannot be used, so nothing is signed.
+    pub signer: Option<identity::assertion::Signer>,
+    /// Where servers find the public keys.
+    pub jwks_file: Option<PathBuf>,
+    pub host: Arc<HostEnvironment>,
+    /// Unix milliseconds.
+    pub clock: fn() -> u64,
+    /// What our own ids of calls begin with, different in every process.
+    pub call_prefix: String,
+}
+
+/// Who makes a request.
+#[derive(Debug)]
+pub struct Caller {
+    /// Its `call` is always there: the host's own id of the call, or ours.
+    pub identity: Identity,
+    pub principal: Principal,
+    /// Resolved, and beneath an allowed root.
+    pub workspace: Option<Box<str>>,
+    /// Why the workspace that was named is not used.
+    pub workspace_refused: Option<String>,
+    /// What was forged, and removed.
+    pub spoof: Vec<Cow<'static, str>>,
+}
+
+/// A request, and who makes it.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub message: Message,
+    pub caller: Arc<Caller>,
+}
+
+/// A caller who is known, as far as it decides which process serves.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Known {
+    principal: Principal,
+    host: Option<Id>,
+    session: Option<Id>,
+    thread: Option<Id>,
+    trust: Trust,
+    /// It is in the process's environment, so another one needs another process.
+    workspace: Option<Box<str>>,
+}
+
+impl Caller {
+    /// Nobody in particular: for what we ask ourselves.
+    pub fn nobody(principal: Principal) -> Self {
+        Self {
+            identity: Identity::default(),
+            principal,
+            workspace: None,
+            workspace_refused: None,
+            spoof: Vec::new(),
+        }
+    }
+
+    pub fn known(&self) -> Option<Known> {
+        let identity = &self.identity;
+        (identity.trust > Trust::None).then(|| Known {
+            principal: self.principal.clone(),
+            host: identity.host.clone(),
+            session: identity.session.clone(),
+            thread: identity.thread.clone(),
+            trust: identity.trust,
+            workspace: self.workspace.clone(),
+        })
+    }
+
+    /// What a placeholder stands for.
+    pub fn value(&self, placeholder: Placeholder) -> Option<&str> {
+        match placeholder {
+            Placeholder::User => Some(self.principal.as_str()),
+            other => identity::projection::value(&self.identity, self.workspace.as_deref(), other),
+        }
+    }
+}
+
+impl Identification {
+    /// What is known of a client from its `initialize`, or before it.
+    pub fn standing(&self, channel: Channel, initialize: Option<&Message>) -> Standing {
+        let client = initialize.and_then(client_name);
+        let inherited = |name: &str| self.host.get(name);
+        let meta = initialize.and_then(Message::meta);
+        self.resolver.standing(channel, client.as_deref(), meta, &inherited)
+    }
+
+    /// Finds out who makes a request. Everything under our names is gone from it afterwards.
+    pub fn identify(
+        &self,
+        connection: &Connection,
+        headers: Option<&HeaderMap>,
+        message: Message,
+    ) -> Result<Call, CallError> {
+        let (message, stripped) = strip(message)?;
+        if message.method() == "initialize" {
+            connection.set_standing(self.standing(connection.channel, Some(&message)));
+        }
+        let standing = connection.standing();
+        let view = headers.map(View);
+        let name = message.name();
+        let resolved = self.resolver.resolve(
+            &standing,
+            &Evidence {
+                meta: message.meta(),
+                headers: view.as_ref().map(|view| view as &dyn Headers),
+                seal: stripped.seal.as_deref(),
+                tool: name.as_deref(),
+                now_ms: (self.clock)(),
+            },
+        );
+        let mut identity = resolved.identity;
+        identity.call.get_or_insert_with(|| self.next_call());
+        let mut spoof = stripped.spoof;
+        spoof.extend(resolved.spoof);
+        if !spoof.is_empty() {
+            let session = identity.session.as_ref().map_or("unknown", Id::as_str);
+            tracing::warn!(session, forged = spoof.join(", "), "removed from a request: it stood there under our names");
+        }
+        let (workspace, workspace_refused) = match resolved.workspace {
+            None => (None, None),
+            Some(said) => self.workspaces.resolve(&said),
+        };
+        let principal = connection.principal.clone();
+        let caller = Arc::new(Caller { identity, principal, workspace, workspace_refused, spoof });
+        drop(name);
+        connection.note_caller(&caller, message.method());
+        Ok(Call { message, caller })
+    }
+
+    /// The public keys, as a JWK set.
+    pub fn jwks(&self) -> String {
+        self.signer.as_ref().map_or_else(|| r#"{"keys":[]}"#.to_owned(), |signer| signer.keys().jwks())
+    }
+
+    /// A message that is no request: nobody is named by it.
+    pub fn cleaned(&self, message: Message) -> Result<Message, CallError> {
+        Ok(strip(message)?.0)
+    }
+
+    fn next_call(&self) -> Id {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = Id::new(format!("{}{number}", self.call_prefix));
+        #[expect(clippy::expect_used, reason = "a prefix of ours and a number are visible ASCII")]
+        id.expect("an id of our own making")
+    }
+}
+
+/// Refuses what a server does not want to be asked by a caller known this little. Discovery is for everybody.
+pub fn permit(require: Trust, server: &str, call: &Call) -> Result<(), CallError> {
+    let known = call.caller.identity.trust;
+    if known >= require || meta::is_discovery(call.message.method()) {
+        return Ok(());
+    }
+    Err(CallError::IdentityRequired { server: server.to_owned(), require, known })
+}
+
+/// `initialize.params.clientInfo.name`.
+fn client_name(message: &Message) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "clientInfo")]
+        client: Client,
+    }
+    #[derive(Deserialize)]
+    struct Client {
+        name: String,
+    }
+    let params = message.head().params.clone()?;
+    serde_json::from_slice::<Params>(&message.bytes()[params]).ok().map(|params| params.client.name)
+}
+
+/// Headers as evidence: one that stands there more than once says nothing.
+struct View<'a>(&'a HeaderMap);
+
+impl Headers for View<'_> {
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut values = self.0.get_all(name).iter();
+        let first = values.next().filter(|_| values.next().is_none())?;
+        mcp::headers::decode_value(first.to_str().ok()?)
+    }
+}
+
+impl fmt::Debug for Identification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identification").field("signs", &self.signer.is_some()).finish_non_exhaustive()
+    }
+}

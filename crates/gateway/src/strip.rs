@@ -1,0 +1,110 @@
+//! Takes out of a client's message whatever stands there under our names.
+//!
+//! It runs on every message before anything else looks at it. Almost none has anything to take out, so the first
+//! look is a quick one.
+
+use std::borrow::Cow;
+
+use identity::names;
+use mcp::splice::Edit;
+use mcp::{Message, cut, envelope};
+
+/// What was taken out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Stripped {
+    /// The reserved argument where our plugin puts it. Worth nothing until it verifies.
+    pub seal: Option<String>,
+    /// Everything else, by name.
+    pub spoof: Vec<Cow<'static, str>>,
+}
+
+/// The message without them. One that cannot be told apart from a message of ours is never passed on.
+pub fn strip(message: Message) -> Result<(Message, Stripped), mcp::Refused> {
+    let span = message.head().params.clone().or_else(|| message.head().result.clone());
+    let Some(span) = span.filter(|span| names::may_name_us(&message.bytes()[span.clone()])) else {
+        return Ok((message, Stripped::default()));
+    };
+    let json = &message.bytes()[span.clone()];
+    let goes = |inside: &[String], name: &str| names::is_ours(inside, name);
+    // What has been parsed once can be searched; anything else would be a mistake of ours.
+    let cuts = cut::find(json, &goes).map_err(|_| mcp::Refused::TooDeep)?;
+    if cuts.ranges.is_empty() {
+        return Ok((message, Stripped::default()));
+    }
+    let mut stripped = Stripped::default();
+    for found in &cuts.found {
+        let at = span.start + found.value.start..span.start + found.value.end;
+        // A member of the arguments themselves, spelled as the plugin spells it, and the only one.
+        let is_seal = found.depth == 1
+            && found.name == names::ARGUMENT
+            && message.method() == "tools/call"
+            && message.head().arguments.as_ref().is_some_and(|span| span.contains(&at.start))
+            && stripped.seal.is_none();
+        match is_seal.then(|| envelope::decode_string(&message.bytes()[at])).flatten() {
+            Some(seal) => stripped.seal = Some(seal.into_owned()),
+            None => stripped.spoof.push(Cow::Owned(shown(&found.name))),
+        }
+    }
+    let mut edits: Vec<Edit<'_>> = (cuts.ranges.iter())
+        .map(|range| Edit { span: span.start + range.start..span.start + range.end, with: b"" })
+        .collect();
+    let bytes = message.with(&mut edits);
+    Ok((Message::parse(bytes)?, stripped))
+}
+
+/// A name as it may stand in a log.
+fn shown(name: &str) -> String {
+    name.chars().filter(|character| !character.is_control()).take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[track_caller]
+    fn check(params: &str, left: &str, seal: Option<&str>, spoofs: usize) {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let (message, stripped) = strip(Message::parse(Bytes::from(text)).unwrap()).unwrap();
+        let span = message.head().params.clone().unwrap();
+        assert_eq!(std::str::from_utf8(&message.bytes()[span]).unwrap(), left, "{params}");
+        assert_eq!(stripped.seal.as_deref(), seal, "{params}");
+        assert_eq!(stripped.spoof.len(), spoofs, "{params}: {:?}", stripped.spoof);
+    }
+
+    #[test]
+    fn our_names_go_and_the_seal_is_kept_apart() {
+        check(r#"{"name":"t","arguments":{"a":1}}"#, r#"{"name":"t","arguments":{"a":1}}"#, None, 0);
+        check(
+            r#"{"name":"t","arguments":{"a":1,"__callsign":"v1.x.y"}}"#,
+            r#"{"name":"t","arguments":{"a":1}}"#,
+            Some("v1.x.y"),
+            0,
+        );
+        check(
+            r#"{"name":"t","arguments":{"__callsign":"a","__callsign":"b","\u005f_CALLSIGN":"c"}}"#,
+            r#"{"name":"t","arguments":{}}"#,
+            Some("a"),
+            2,
+        );
+        check(
+            r#"{"__callsign":"x","name":"t","arguments":{"deep":[{"__callsign":"y"}]}}"#,
+            r#"{"name":"t","arguments":{"deep":[{}]}}"#,
+            None,
+            2,
+        );
+        check(
+            r#"{"name":"t","_meta":{"Dev.Callsign/Identity":{"session":"x"},"callsign_session":"y","threadId":"z"}}"#,
+            r#"{"name":"t","_meta":{"threadId":"z"}}"#,
+            None,
+            2,
+        );
+        // A flight has a callsign too.
+        check(
+            r#"{"name":"t","arguments":{"callsign":"DLH1","callsign_session":"z"}}"#,
+            r#"{"name":"t","arguments":{"callsign":"DLH1","callsign_session":"z"}}"#,
+            None,
+            0,
+        );
+    }
+}
