@@ -43,6 +43,15 @@ enum Command {
     Serve(ServeArgs),
     /// Start `serve` with an example server and show how to call it.
     Up(ServeArgs),
+    /// Put callsign in front of every server in a host's configuration.
+    Install(commands::install::InstallArgs),
+    /// Take callsign out of a host's configuration, and leave everything else there as it is.
+    Uninstall(commands::install::UninstallArgs),
+    /// See which hosts are here, what their calls will say of their caller, and what to do where that is little.
+    Doctor(commands::doctor::DoctorArgs),
+    /// List, rotate and publish the keys that sign who calls, and verify what they signed.
+    #[command(subcommand)]
+    Keys(commands::keys::KeysCommand),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(commands::config::ConfigCommand),
@@ -76,6 +85,10 @@ pub fn run() -> anyhow::Result<()> {
         Command::Wrap(arguments) => commands::wrap::run(&global, &arguments),
         Command::Serve(arguments) => commands::serve::run(&global, &arguments),
         Command::Up(arguments) => commands::up::run(&global, &arguments),
+        Command::Install(arguments) => commands::install::install(&global, &arguments),
+        Command::Uninstall(arguments) => commands::install::uninstall(&global, &arguments),
+        Command::Doctor(arguments) => commands::doctor::run(&global, &arguments),
+        Command::Keys(command) => commands::keys::run(&global, command),
         Command::Config(command) => commands::config::run(&command),
         Command::Announce(arguments) => commands::announce::run(&global, &arguments),
         Command::Token(command) => commands::token::run(&global, command),

@@ -2,6 +2,9 @@
 
 pub mod announce;
 pub mod config;
+pub mod doctor;
+pub mod install;
+pub mod keys;
 pub mod serve;
 pub mod servers;
 pub mod token;

@@ -44,7 +44,7 @@ pub use lookup::{Sources, load};
 pub use mistake::{ConfigErrors, Mistake};
 pub use names::{check_header, check_variable};
 pub use serve::{Auth, OpenToOthers, ServeConfig};
-pub use value::{Carrier, entry_header_value};
+pub use value::entry_header_value;
 pub use variables::pass_variable;
 
 /// What a daemon waits for a silent call. `wrap` leaves it to the host, which has a deadline of its own.

@@ -24,12 +24,7 @@ use crate::server::link::{Link, Reply};
 use crate::server::pool::{CallerKey, ChildKey, Owner};
 
 /// Carries a request. Whatever happens, exactly one answer goes to `reply`, unless the caller cancels.
-pub async fn request(
-    pipes: &Pipes,
-    connection: &Arc<Connection>,
-    call: Call,
-    reply: Arc<Outbox>,
-) -> Sent {
+pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, reply: Arc<Outbox>) -> Sent {
     if let Some(sent) = request_at_once(pipes, connection, &call, &reply) {
         return sent;
     }

@@ -147,7 +147,11 @@ impl Identification {
         spoof.extend(resolved.spoof);
         if !spoof.is_empty() {
             let session = identity.session.as_ref().map_or("unknown", Id::as_str);
-            tracing::warn!(session, forged = spoof.join(", "), "removed from a request: it stood there under our names");
+            tracing::warn!(
+                session,
+                forged = spoof.join(", "),
+                "removed from a request: it stood there under our names"
+            );
         }
         let (workspace, workspace_refused) = match resolved.workspace {
             None => (None, None),

@@ -155,7 +155,10 @@ mod tests {
             command: "x".into(),
             args: vec![],
             env: vec![("SET".into(), Template::literal("1"))],
-            env_vars: env_vars.iter().map(|name| EnvVar { name: (*name).into(), source: EnvSource::Local }).collect(),
+            env_vars: env_vars
+                .iter()
+                .map(|name| EnvVar { name: (*name).into(), source: EnvSource::Local })
+                .collect(),
             isolation: Isolation::Session,
             cwd: None,
             inherit_env,

@@ -183,7 +183,8 @@ fn said(known: Trust) -> &'static str {
 fn because(reason: Option<&str>) -> String {
     match reason {
         Some(reason) => format!(": {reason}"),
-        None => "; pass it as an argument, or have the client announce it in _meta[\"orbit.workspace\"]".to_owned(),
+        None => "; pass it as an argument, or have the client announce it in _meta[\"orbit.workspace\"]"
+            .to_owned(),
     }
 }
 

@@ -72,9 +72,7 @@ impl Server {
                 let pool = Pool::new(stdio.clone(), options, around);
                 Backend::Pipes(Pipes { pool, catalogue, stateless: Mutex::default() })
             }
-            Transport::Http(http) => {
-                Backend::Remote(Arc::new(Remote::new(http.clone(), options, around)))
-            }
+            Transport::Http(http) => Backend::Remote(Arc::new(Remote::new(http.clone(), options, around))),
         };
         Self { spec, backend, counters, identification }
     }

@@ -82,10 +82,15 @@ pub fn by_client<'a>(client: &str, configured: &'a [HostSpec]) -> Option<Chosen<
 }
 
 /// The parser whose own keys are there.
-pub fn by_keys<'a>(keys: &Keys<'_>, evidence: &Evidence<'_>, configured: &'a [HostSpec]) -> Option<Chosen<'a>> {
+pub fn by_keys<'a>(
+    keys: &Keys<'_>,
+    evidence: &Evidence<'_>,
+    configured: &'a [HostSpec],
+) -> Option<Chosen<'a>> {
     let says_something = |adapter: &&Adapter| {
         let claim = (adapter.meta)(keys);
-        let by_header = || evidence.headers.is_some_and(|headers| (adapter.headers)(headers).names_somebody());
+        let by_header =
+            || evidence.headers.is_some_and(|headers| (adapter.headers)(headers).names_somebody());
         claim.names_somebody() || claim.call.is_some() || by_header()
     };
     let described = configured

@@ -79,10 +79,14 @@ impl Announcements {
     pub fn record(&self, hook: &[u8], now_ms: u64) -> Result<(), AnnounceError> {
         let not_a_hook = |why: &dyn std::fmt::Display| AnnounceError::NotAHook(why.to_string());
         let hook: Hook = serde_json::from_slice(hook).map_err(|error| not_a_hook(&error))?;
-        if hook.hook_event_name.is_some_and(|name| name != "PreToolUse") || !hook.tool_name.starts_with("mcp__") {
+        if hook.hook_event_name.is_some_and(|name| name != "PreToolUse")
+            || !hook.tool_name.starts_with("mcp__")
+        {
             return Ok(());
         }
-        for id in [Some(&hook.session_id), Some(&hook.tool_use_id), hook.agent_id.as_ref()].into_iter().flatten() {
+        for id in
+            [Some(&hook.session_id), Some(&hook.tool_use_id), hook.agent_id.as_ref()].into_iter().flatten()
+        {
             Id::new(id.as_str()).map_err(|error| not_a_hook(&error))?;
         }
         let line = Announcement {
@@ -122,9 +126,8 @@ impl Announcements {
         let suffix = format!("__{}", as_claude_writes(tool));
         let mut lines = text.lines().map(serde_json::from_str::<Announcement>);
         let first = lines.next()?.ok()?;
-        let agree = lines.all(|other| {
-            other.is_ok_and(|other| Announcement { at_ms: first.at_ms, ..other } == first)
-        });
+        let agree =
+            lines.all(|other| other.is_ok_and(|other| Announcement { at_ms: first.at_ms, ..other } == first));
         // A tool that is another one's does not use the announcement up.
         if !first.tool.ends_with(&suffix) {
             return None;
@@ -156,7 +159,8 @@ impl Announcements {
         for entry in entries.take(CLEARED).flatten() {
             let modified = entry.metadata().and_then(|metadata| metadata.modified());
             let at_ms = modified.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-            let old = at_ms.is_some_and(|at| u64::try_from(at.as_millis()).is_ok_and(|at| at + LIFETIME_MS < now_ms));
+            let old = at_ms
+                .is_some_and(|at| u64::try_from(at.as_millis()).is_ok_and(|at| at + LIFETIME_MS < now_ms));
             if old {
                 let _gone_already = fs::remove_file(entry.path());
             }

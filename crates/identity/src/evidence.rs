@@ -52,7 +52,10 @@ pub struct Evidence<'a> {
 
 impl std::fmt::Debug for Evidence<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Evidence").field("tool", &self.tool).field("sealed", &self.seal.is_some()).finish_non_exhaustive()
+        f.debug_struct("Evidence")
+            .field("tool", &self.tool)
+            .field("sealed", &self.seal.is_some())
+            .finish_non_exhaustive()
     }
 }
 

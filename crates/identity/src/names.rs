@@ -111,12 +111,18 @@ mod tests {
             assert!(is_ours(&nowhere, ours), "{ours}");
             assert!(is_ours(&["arguments", "deep"], ours), "{ours}");
         }
-        for other in ["callsign", "callsign_id", "_callsign", "__callsigns", "dev.callsigns/x", "mydev.callsign", ""] {
+        for other in
+            ["callsign", "callsign_id", "_callsign", "__callsigns", "dev.callsigns/x", "mydev.callsign", ""]
+        {
             assert!(!is_ours(&nowhere, other), "{other}");
         }
         assert!(is_ours(&["_meta"], "Callsign_Session"));
         assert!(!is_ours(&["arguments"], "callsign_session"));
-        assert!(is_our_header("Callsign_Session") && is_our_header("CALLSIGN-x") && !is_our_header("x-callsign-x"));
+        assert!(
+            is_our_header("Callsign_Session")
+                && is_our_header("CALLSIGN-x")
+                && !is_our_header("x-callsign-x")
+        );
     }
 
     #[test]

@@ -93,7 +93,11 @@ fn as_text(id: &Option<Id>) -> Option<&str> {
 }
 
 /// What a placeholder stands for, as far as the caller decides it.
-pub fn value<'a>(identity: &'a Identity, workspace: Option<&'a str>, placeholder: Placeholder) -> Option<&'a str> {
+pub fn value<'a>(
+    identity: &'a Identity,
+    workspace: Option<&'a str>,
+    placeholder: Placeholder,
+) -> Option<&'a str> {
     match placeholder {
         Placeholder::SessionId => as_text(&identity.session),
         Placeholder::SessionTitle => identity.title.as_deref(),
@@ -119,10 +123,15 @@ const VARIABLES: [(&str, Placeholder); 6] = [
 ];
 
 /// The environment of a process that serves this caller alone: absent when unknown, never empty.
-pub fn variables<'a>(identity: &'a Identity, workspace: Option<&'a str>) -> Vec<(&'static str, Cow<'a, str>)> {
+pub fn variables<'a>(
+    identity: &'a Identity,
+    workspace: Option<&'a str>,
+) -> Vec<(&'static str, Cow<'a, str>)> {
     let adapter = identity.host.as_ref().and_then(|host| adapters::by_name(host.as_str()));
     all_variables(adapter)
-        .filter_map(|(name, placeholder)| Some((name, Cow::Borrowed(value(identity, workspace, placeholder)?))))
+        .filter_map(|(name, placeholder)| {
+            Some((name, Cow::Borrowed(value(identity, workspace, placeholder)?)))
+        })
         .collect()
 }
 
@@ -140,5 +149,9 @@ fn all_variables(adapter: Option<&'static Adapter>) -> impl Iterator<Item = (&'s
 
 /// What a variable of this name holds while it is not known who calls.
 pub fn probe_value(name: &str) -> &'static str {
-    if name.starts_with("CODEX_") { adapters::by_name("codex").map_or(PROBE, |codex| codex.probe) } else { PROBE }
+    if name.starts_with("CODEX_") {
+        adapters::by_name("codex").map_or(PROBE, |codex| codex.probe)
+    } else {
+        PROBE
+    }
 }

@@ -51,7 +51,14 @@ pub struct Resolved {
 
 impl Standing {
     pub fn new(channel: Channel) -> Self {
-        Self { channel, client: None, claim: None, host: None, workspace: None, shared: AtomicBool::new(false) }
+        Self {
+            channel,
+            client: None,
+            claim: None,
+            host: None,
+            workspace: None,
+            shared: AtomicBool::new(false),
+        }
     }
 }
 
@@ -114,6 +121,10 @@ impl Resolver {
         let mut claim = chosen.meta(keys, evidence);
         let call = claim.call.clone();
         if claim.names_somebody() {
+            // What only describes may be said elsewhere in the same request.
+            let beside = chosen.headers(evidence);
+            claim.workspace = claim.workspace.or(beside.workspace);
+            claim.title = claim.title.or(beside.title);
             return Some(standing.take(claim, host, standing.channel.trust_in_metadata(), Source::Meta));
         }
         if let Some(announced) = self.announced(standing, &chosen, call.as_ref(), evidence) {

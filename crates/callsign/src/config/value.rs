@@ -18,7 +18,7 @@ const LARGEST_FILE: u64 = 64 * 1024;
 
 /// Where a value ends up, and so what it may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
+pub(super) enum Carrier {
     Variable,
     Header,
     /// JSON, which has room for everything.
@@ -27,7 +27,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// Whether `text` can be carried. `Err` names what cannot, and never shows the rest: it may be a secret.
-    pub fn check(self, text: &str) -> Result<(), String> {
+    pub(super) fn check(self, text: &str) -> Result<(), String> {
         let allowed = |character: char| match self {
             Self::Variable => character != '\0',
             Self::Header => matches!(character, ' '..='~'),

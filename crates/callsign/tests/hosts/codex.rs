@@ -12,6 +12,7 @@ use testkit::llm::{ScriptedModel, script};
 
 use crate::support::{
     Servers, calls, check_env, check_headers, check_identity, configure, identity, install, text, words,
+    wraps,
 };
 
 /// The variable of another Codex, outside of this one.
@@ -165,12 +166,8 @@ async fn with_connection_sharing_each_call_still_gets_its_own_thread() {
     }
     let processes: BTreeSet<u64> = calls.iter().map(|call| call.pid).collect();
     assert_eq!(processes.len(), 2, "a process per thread behind the shared connection");
-    let wraps = testkit::harness::descendants(codex.pid())
-        .into_iter()
-        .filter_map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok())
-        .filter(|command| command.windows(6).any(|window| window == b"\0wrap\0"))
-        .count();
-    assert_eq!(wraps, 1, "Codex started one of us for both threads");
+    let wraps = wraps(codex.pid());
+    assert_eq!(wraps.len(), 1, "Codex started one of us for both threads");
 }
 
 /// The servers that exit without the variable: nothing said about it, its first form, and the one with a source.

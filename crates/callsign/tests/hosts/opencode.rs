@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use identity::seal::{BadSeal, SealKey, Seals};
 use serde_json::{Value, json};
 use testkit::harness::descendants;
 use testkit::hosts::opencode::{OpenCode, Settings};
@@ -13,7 +14,8 @@ use testkit::llm::{ScriptedModel, script};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Servers, calls, check_env, check_headers, check_identity, configure, files_with, identity, install, words,
+    Servers, calls, check_env, check_headers, check_identity, configure, files_with, identity, install,
+    words, wraps,
 };
 
 const SESSIONS: usize = 15;
@@ -208,12 +210,10 @@ async fn renames_subagents_and_the_shell_are_told_right_and_the_key_to_nobody() 
     );
 
     check_the_shell(&opencode, &session, renamed).await;
-    check_the_key(&opencode, &session).await;
-    let seals =
-        std::fs::read_to_string(home.path().join("spied.jsonl")).expect("the spy ran after our plugin");
-    let sealed = seals.lines().filter(|line| TRACES.iter().all(|trace| line.contains(trace))).count();
-    assert_eq!(sealed, 6, "the spy knows seals when it sees them:\n{seals}");
+    let seals = spied(&home);
+    check_the_key(&opencode, &seals).await;
     check_no_traces(&opencode, &model, [&session].into_iter()).await;
+    check_a_forged_seal(&opencode, &session).await;
 }
 
 /// The agent's shell has the same names as the servers, and not the key.
@@ -230,19 +230,30 @@ async fn check_the_shell(opencode: &OpenCode, session: &str, title: &str) {
     assert!(!environment.contains(KEY), "the key is in the agent's shell");
 }
 
-/// Where the agent could look: the processes that it started indirectly, and what a model writes itself.
-async fn check_the_key(opencode: &OpenCode, session: &str) {
-    let below = descendants(opencode.pid());
-    let mut wraps = 0;
-    for pid in below {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        wraps += usize::from(command.windows(6).any(|window| window == b"\0wrap\0"));
+/// Where the agent could look: `OpenCode`'s configuration, and `/proc`.
+async fn check_the_key(opencode: &OpenCode, seals: &[Value]) {
+    assert_eq!(wraps(opencode.pid()).len(), 2, "both servers are wrapped");
+    let named = format!("{KEY}=").into_bytes();
+    for pid in descendants(opencode.pid()) {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let has = environment.windows(KEY.len()).any(|window| window == KEY.as_bytes());
-        assert!(!has, "the key is in the environment of {pid}: {}", String::from_utf8_lossy(&command));
+        let mut rest = environment.windows(named.len() + 1);
+        let has = rest.any(|window| window.starts_with(&named) && !window.ends_with(b"\0"));
+        assert!(!has, "the key is in the environment of process {pid}");
     }
-    assert!(wraps >= 2, "both servers are wrapped");
-    // A model that writes the argument itself, with whatever it found, speaks for nobody else.
+    // The configuration shows a key, and it is not the one that seals.
+    let config = opencode.config().await;
+    for (server, sealed) in
+        ["std", "rem"].into_iter().flat_map(|server| seals.iter().map(move |seal| (server, seal)))
+    {
+        let shown = config["mcp"][server]["environment"][KEY].as_str().expect("a key in the configuration");
+        let opener = Seals::new(SealKey::parse(shown).expect("a key"), server);
+        let opened = opener.open(sealed.as_str().expect("a seal"), "whoami", 0);
+        assert_eq!(opened, Err(BadSeal::Forged), "the key that OpenCode shows opens seals");
+    }
+}
+
+/// A model that writes the argument itself speaks for nobody else.
+async fn check_a_forged_seal(opencode: &OpenCode, session: &str) {
     let forged = json!({ "prefix": "x", "__callsign": "v1.eyJzZXNzaW9uIjoic2VzX290aGVyIn0.AAAA" });
     let step = json!({ "tool": "std/whoami", "args": forged });
     opencode.prompt(session, &script(&json!([step, { "text": "end" }]))).await;
@@ -250,6 +261,20 @@ async fn check_the_key(opencode: &OpenCode, session: &str) {
     let last = calls(testkit::hosts::arrived(&home.log("stdio.jsonl"))).pop().expect("a call");
     check_identity(&last, &json!({ "thread": session, "trust": "host" }));
     assert_eq!(last.arguments(), &json!({ "prefix": "x" }), "a forged seal reached the server");
+}
+
+/// The seals that the spy saw, which prove that [`TRACES`] is what to look for.
+fn spied(home: &Home) -> Vec<Value> {
+    let lines = std::fs::read_to_string(home.path().join("spied.jsonl")).expect("the spy ran");
+    let sealed = lines.lines().filter(|line| TRACES.iter().all(|trace| line.contains(trace)));
+    let seals: Vec<Value> =
+        sealed.map(|line| serde_json::from_str::<Value>(line).expect("JSON")[TRACES[0]].clone()).collect();
+    assert_eq!(
+        seals.len(),
+        6,
+        "each call to a server had a seal, and our plugin ran before the spy:\n{lines}"
+    );
+    seals
 }
 
 /// `OpenCode` with both servers, as its user has it after `callsign install opencode`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::bin;
-use testkit::harness::{HttpServer, wait_until};
+use testkit::harness::{HttpServer, descendants, wait_until};
 use testkit::hosts::{Arrived, Home, arrived};
 
 pub(crate) const CALLSIGN: &str = env!("CARGO_BIN_EXE_callsign");
@@ -140,4 +140,14 @@ pub(crate) fn files_with(directory: &Path, texts: &[&str]) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The processes of `callsign wrap` that this host started itself; those that supervise servers are further down.
+pub(crate) fn wraps(host: u32) -> Vec<u32> {
+    let parent = format!("PPid:\t{host}");
+    let read = |pid: u32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let started_by_host =
+        |pid: &u32| String::from_utf8_lossy(&read(*pid, "status")).lines().any(|line| line == parent);
+    let wraps = |pid: &u32| read(*pid, "cmdline").windows(6).any(|window| window == b"\0wrap\0");
+    descendants(host).into_iter().filter(started_by_host).filter(wraps).collect()
 }

@@ -25,7 +25,12 @@ pub struct Stamp {
 
 impl Identification {
     /// Signs and writes down who makes the request `message`, which must be as it will be sent.
-    pub fn stamp(&self, caller: &Arc<Caller>, server: &str, message: &Message) -> Result<Arc<Stamp>, CallError> {
+    pub fn stamp(
+        &self,
+        caller: &Arc<Caller>,
+        server: &str,
+        message: &Message,
+    ) -> Result<Arc<Stamp>, CallError> {
         let name = headers::mirrored_name(message);
         let told = Told {
             identity: &caller.identity,
@@ -71,7 +76,10 @@ impl Identification {
         let about = About { server, method: message.method(), name, call, arguments };
         let now = (self.clock)();
         if let Err(error) = signer.keys().refresh_if_changed(now / 1000) {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the keys that were read before are used on");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the keys that were read before are used on"
+            );
         }
         match signer.sign(&caller.identity, &about, now) {
             Ok(token) => Ok(Some(token)),
@@ -111,7 +119,8 @@ impl Stamp {
             server,
             tool: self.tool.as_deref(),
         };
-        told.headers().chain(self.assertion.as_deref().map(|token| (identity::names::HEADER_ASSERTION, token)))
+        told.headers()
+            .chain(self.assertion.as_deref().map(|token| (identity::names::HEADER_ASSERTION, token)))
     }
 }
 

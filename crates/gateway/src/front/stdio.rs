@@ -50,11 +50,8 @@ pub async fn serve(
         write_all(&queue, output, LineEnds::Added).await;
         gone.cancel(); // A host that does not read any more is gone.
     });
-    let connection = Arc::new(Connection::new(
-        Principal::local(),
-        Outlet::Stdio(Arc::clone(&outbox)),
-        Channel::Pipe,
-    ));
+    let connection =
+        Arc::new(Connection::new(Principal::local(), Outlet::Stdio(Arc::clone(&outbox)), Channel::Pipe));
     connection.set_standing(server.identification.standing(Channel::Pipe, None));
     let bridge = match &server.backend {
         Backend::Pipes(_) => None,

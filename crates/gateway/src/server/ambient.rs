@@ -37,7 +37,11 @@ pub fn fill(spec: &ServerSpec, catalogue: &Catalogue, call: Call) -> Result<Call
         }
         let Some(ambient) = ambient else {
             let reason = call.caller.workspace_refused.clone();
-            return Err(CallError::MissingArgument { tool: tool.clone(), argument: argument.clone(), reason });
+            return Err(CallError::MissingArgument {
+                tool: tool.clone(),
+                argument: argument.clone(),
+                reason,
+            });
         };
         message = with_argument(&message, argument, &ambient, &explicit)?;
     }
@@ -96,7 +100,13 @@ fn with_argument(
     Ok(Message::parse(bytes)?)
 }
 
-fn note_difference(spec: &ServerSpec, tool: &str, argument: &str, given: Option<&str>, ambient: Option<&str>) {
+fn note_difference(
+    spec: &ServerSpec,
+    tool: &str,
+    argument: &str,
+    given: Option<&str>,
+    ambient: Option<&str>,
+) {
     let (Some(given), Some(ambient)) = (given, ambient) else { return };
     let same_place = || {
         let real = |path: &str| Path::new(path).canonicalize().ok();
@@ -104,6 +114,13 @@ fn note_difference(spec: &ServerSpec, tool: &str, argument: &str, given: Option<
     };
     if given != ambient && !same_place() {
         let server = spec.name.as_str();
-        tracing::info!(server, tool, argument, given, ambient, "the explicit argument overrides the session's");
+        tracing::info!(
+            server,
+            tool,
+            argument,
+            given,
+            ambient,
+            "the explicit argument overrides the session's"
+        );
     }
 }

@@ -360,7 +360,9 @@ fn ambient_in(raw: &RawValue, ambient: &[String]) -> (Vec<String>, Option<(mcp::
         #[serde(borrow)]
         required: Option<&'a RawValue>,
     }
-    let Ok(Entry { schema }) = serde_json::from_str::<Entry<'_>>(raw.get()) else { return (Vec::new(), None) };
+    let Ok(Entry { schema }) = serde_json::from_str::<Entry<'_>>(raw.get()) else {
+        return (Vec::new(), None);
+    };
     let taken: Vec<String> =
         ambient.iter().filter(|name| schema.properties.contains_key(name.as_str())).cloned().collect();
     let edit = schema.required.and_then(|required| {
@@ -539,9 +541,13 @@ mod tests {
     #[test]
     fn an_ambient_argument_becomes_optional_and_a_changed_tool_is_withheld_beside_it() {
         let tool = |name: &str, text: &str| {
-            format!(r#"{{"name":"{name}","description":"{text}","inputSchema":{{"type":"object","properties":{{"workspace":{{}},"a":{{}}}},"required":["a", "workspace"]}}}}"#)
+            format!(
+                r#"{{"name":"{name}","description":"{text}","inputSchema":{{"type":"object","properties":{{"workspace":{{}},"a":{{}}}},"required":["a", "workspace"]}}}}"#
+            )
         };
-        let listing = |second: &str| format!(r#"{{"tools":[{}, {} ,{}]}}"#, tool("x", "1"), tool("y", second), tool("z", "1"));
+        let listing = |second: &str| {
+            format!(r#"{{"tools":[{}, {} ,{}]}}"#, tool("x", "1"), tool("y", second), tool("z", "1"))
+        };
         let pinned = Catalogue::new("s", true, vec!["workspace".to_owned()], None);
         for (second, expected) in [("1", vec!["x", "y", "z"]), ("2", vec!["x", "z"])] {
             let shown = pinned.inspect(listing(second).as_bytes()).unwrap().unwrap();

@@ -54,10 +54,10 @@ impl Minted {
         {
             return Ok(Arc::clone(headers));
         }
-        let fresh = self.run(caller).await.map_err(|reason| CallError::HeadersCommand {
-            server: self.server.clone(),
-            reason,
-        })?;
+        let fresh = self
+            .run(caller)
+            .await
+            .map_err(|reason| CallError::HeadersCommand { server: self.server.clone(), reason })?;
         let fresh = Arc::new(fresh);
         *kept = Some((Instant::now(), Arc::clone(&fresh)));
         Ok(fresh)

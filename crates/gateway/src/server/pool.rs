@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -256,7 +257,9 @@ impl Pool {
             Owner::Caller(caller) => {
                 environment::build(&self.spec, &self.host, &super::values(server, None, Some(caller)))
             }
-            Owner::Everybody => environment::build(&self.spec, &self.host, &super::values(server, None, None)),
+            Owner::Everybody => {
+                environment::build(&self.spec, &self.host, &super::values(server, None, None))
+            }
             Owner::Asking(_) => environment::build(&self.spec, &self.host, &probe_values(server)),
         };
         let mut set = |name: &str, value: &str| {
@@ -309,7 +312,12 @@ impl Pool {
                     Owner::Caller(caller) => Some(&**caller),
                     Owner::Asking(_) | Owner::Everybody => None,
                 };
-                let rendered = path.render(&super::values(&self.options.server, None, caller));
+                let values = super::values(&self.options.server, None, caller);
+                let rendered = path.render(&|placeholder| {
+                    let value = values(placeholder)?;
+                    // A workspace has been checked; an id is only a name, whatever a host wrote into it.
+                    Some(if placeholder == Placeholder::Workspace { value } else { as_file_name(&value).into() })
+                });
                 rendered.map(|path| PathBuf::from(&*path)).or_else(|| otherwise.clone())
             }
         }
@@ -349,7 +357,8 @@ impl Pool {
     /// The client is gone: what was its alone ends, what it shared goes on without it.
     pub fn connection_closed(&self, connection: &Connection) {
         let mut state = self.lock();
-        let own: Vec<ChildKey> = state.children.keys().filter(|key| key.belongs_to(connection)).cloned().collect();
+        let own: Vec<ChildKey> =
+            state.children.keys().filter(|key| key.belongs_to(connection)).cloned().collect();
         for key in own {
             if let Some(child) = state.children.remove(&key) {
                 state.leaving += 1;
@@ -413,6 +422,20 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A value as one component of a path, different values staying different.
+fn as_file_name(value: &str) -> String {
+    let mut name = String::with_capacity(value.len());
+    for (at, byte) in value.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte == b'.' && at > 0;
+        if plain {
+            name.push(char::from(byte));
+        } else {
+            let _infallible = write!(name, "%{byte:02X}");
+        }
+    }
+    name
 }
 
 /// What templates stand for in a process that answers discovery only.

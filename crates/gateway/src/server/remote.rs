@@ -68,7 +68,8 @@ impl Remote {
                 .build(connector.clone())
         };
         let clients = (0..worker::count()).map(|_| client()).collect();
-        let minted = spec.headers_command.clone().map(|command| Minted::new(command, &options.server, &around));
+        let minted =
+            spec.headers_command.clone().map(|command| Minted::new(command, &options.server, &around));
         Self { spec, uri, options, clients, minted, tasks: around.tasks }
     }
 

@@ -21,23 +21,22 @@ const SETTINGS = {} // filled in by callsign install
 const ARGUMENT = "__callsign"
 const KEY_VARIABLE = "CALLSIGN_SEAL_KEY"
 const HEADERS_VARIABLE = "CALLSIGN_ENTRY_HEADERS"
-const RUNNING_WAIT_MS = 2000
-const QUESTION_WAIT_MS = 1000
+const CALL_WAIT_MS = 2000 // for each thing that a call may have to wait for
+const BACKGROUND_WAIT_MS = 60000
 const MEMORY = 4096 // of sessions, calls and seals each; the oldest are forgotten
-// OpenCode's own tools for MCP resources; its list of tools does not name them.
+// Tools of OpenCode itself that `tool.definition` does not tell of.
 const RESOURCE_TOOLS = ["list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"]
 
-// Shared by the plugin's instances, of which OpenCode makes one per directory: ids of sessions are
-// unique among all of them.
+// Shared by the plugin's instances, one per directory: session ids are unique among all of them.
 const sessions = new Map() // session id → what OpenCode says about it
 const running = new Map() // session and call id → the call's part is running
 const starts = new EventEmitter().setMaxListeners(0) // emits session and call id once it is
 const issued = new Map() // seals of ours, to know one in the history from what a model made up
 const shownKeys = new Map() // the key in the configuration → its wrapped entry
-let stopped = false
+let stopped = false // no more seals
 let sawRunning = false
-let missed = 0
-let failed = false
+let missed = 0 // calls that were never seen running
+let failed = false // a hook, which has been logged
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value)
 const callKey = (sessionID, callID) => `${sessionID} ${callID}`
@@ -49,11 +48,12 @@ function remember(map, key, value) {
   if (map.size > MEMORY) map.delete(map.keys().next().value)
 }
 
-// The answer of OpenCode's own API, or undefined. It may not hold up a call, and it never throws.
-function ask(question) {
-  const answer = Promise.resolve().then(question).then((it) => it?.data, () => undefined)
-  return Promise.race([answer, new Promise((resolve) => setTimeout(resolve, QUESTION_WAIT_MS).unref())])
-}
+const within = (ms, promise, otherwise) =>
+  Promise.race([promise, new Promise((resolve) => setTimeout(resolve, ms, otherwise).unref())])
+
+// The answer of OpenCode's own API, or undefined. It never throws. A busy OpenCode takes seconds.
+const ask = (question, patience = CALL_WAIT_MS) =>
+  within(patience, Promise.resolve().then(question).then((it) => it?.data, () => undefined))
 
 // Names that Callsign accepts stay as they are. Any other name, and any that looks like the result
 // of this function, gets a digest of itself, so that two entries never share a name.
@@ -157,7 +157,7 @@ function wrapAll(config) {
   })
   // A new object: the old one may belong to other directories' configurations as well.
   config.mcp = Object.fromEntries(entries)
-  watchStarts()
+  if (wrapped.size > 0) watchStarts()
   return wrapped
 }
 
@@ -173,7 +173,7 @@ function noteCall(part) {
 
 function untilRunning(key) {
   if (running.has(key)) return true
-  return once(starts, key, { signal: AbortSignal.timeout(RUNNING_WAIT_MS) }).then(() => true, () => false)
+  return once(starts, key, { signal: AbortSignal.timeout(CALL_WAIT_MS) }).then(() => true, () => false)
 }
 
 function seal(key, payload) {
@@ -192,13 +192,14 @@ async function sessionOf(client, id) {
   return sessions.get(id)
 }
 
+// The top of the chain of parents. Undefined without a parent, or where a part of the chain is unknown.
 async function rootOf(client, session) {
-  let root = session?.parentID
-  for (let above = root, depth = 0; above && depth < 32; depth += 1) {
-    root = above
-    above = (await sessionOf(client, above))?.parentID
+  let at = session?.parentID
+  for (let depth = 0; at && depth < 32; depth += 1) {
+    const info = await sessionOf(client, at)
+    if (!info?.parentID) return info && at
+    at = info.parentID
   }
-  return root
 }
 
 export const CallsignPlugin = async (input) => {
@@ -208,13 +209,11 @@ export const CallsignPlugin = async (input) => {
   const ownTools = new Set(RESOURCE_TOOLS) // OpenCode's, and custom ones: whatever is no MCP tool
   const decided = new Map() // tool → promise of its wrapped entry, or of undefined
 
-  function log(level, text) {
-    ask(() => client.app.log({ body: { service: "callsign", level, message: `callsign: ${text}` } }))
-  }
+  const log = (level, text) => ask(() => client.app.log({ body: { service: "callsign", level, message: text } }))
   function stop(reason) {
     if (stopped) return
     stopped = true
-    log("error", `${reason}: no more seals until OpenCode is restarted`)
+    log("error", `callsign: ${reason}: no more seals until OpenCode is restarted`)
   }
 
   // Called with each argument of our name that OpenCode keeps. A seal of ours there means that it now
@@ -222,18 +221,18 @@ export const CallsignPlugin = async (input) => {
   const check = (kept) => issued.has(kept) && stop("a seal was found in the history")
 
   // OpenCode calls a tool `<entry>_<tool>`. The longest entry that fits has it, be it wrapped or not.
-  // Servers can be added while OpenCode runs, so it is asked for their names once for each tool.
   function entryOf(tool) {
-    const fitting = (names) => names.filter((it) => tool.startsWith(`${openCodeName(it)}_`))
-    if (ownTools.has(tool) || fitting([...wrapped.keys()]).length === 0) return undefined
-    const decide = async () => {
-      const servers = await ask(() => client.mcp.status())
-      if (!servers) decided.delete(tool) // Asked again at the next call.
-      const longest = fitting([...names, ...Object.keys(servers ?? {})]).sort((a, b) => b.length - a.length)[0]
-      return wrapped.get(longest)
+    const longest = (all) =>
+      all.filter((it) => tool.startsWith(`${openCodeName(it)}_`)).sort((a, b) => b.length - a.length)[0]
+    const name = longest(names)
+    const entry = ownTools.has(tool) ? undefined : wrapped.get(name)
+    if (!entry || !tool.slice(name.length + 1).includes("_")) return entry
+    // Servers can be added while OpenCode runs, and one with a longer name might have this tool.
+    if (!decided.has(tool)) {
+      const servers = ask(() => client.mcp.status(), BACKGROUND_WAIT_MS)
+      remember(decided, tool, servers.then((it) => wrapped.get(longest([...names, ...Object.keys(it ?? {})]))))
     }
-    if (!decided.has(tool)) remember(decided, tool, decide())
-    return decided.get(tool)
+    return within(CALL_WAIT_MS, decided.get(tool), entry)
   }
 
   async function putSeal({ tool, sessionID, callID }, args) {
@@ -257,7 +256,7 @@ export const CallsignPlugin = async (input) => {
     try {
       await hook(...all)
     } catch (error) {
-      if (!failed) log("warn", `a hook failed, and further failures are not logged: ${error}`)
+      if (!failed) log("warn", `callsign: a hook failed, and further failures are not logged: ${error}`)
       failed = true
     }
   }

@@ -108,7 +108,8 @@ impl Hand {
             let fields = entry.as_object().unwrap().iter();
             match self.choose(3) {
                 0 => {
-                    dotted.push(format!("mcp_servers.{name} = {} # inline{end}", render(Format::Toml, entry)))
+                    dotted
+                        .push(format!("mcp_servers.{name} = {} # inline{end}", render(Format::Toml, entry)));
                 }
                 1 => {
                     for (field, value) in fields {
@@ -163,7 +164,14 @@ impl Hand {
                             text.push(format!("        {}: {value}{end}", json!(name)));
                         }
                     }
-                    other => text.push(format!("    {field}: {} # plain{end}", render(Format::Yaml, other))),
+                    Value::Null
+                    | Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::String(_)
+                    | Value::Array(_)
+                    | Value::Object(_) => {
+                        text.push(format!("    {field}: {} # plain{end}", render(Format::Yaml, value)));
+                    }
                 }
             }
         }

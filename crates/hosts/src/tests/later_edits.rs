@@ -13,7 +13,10 @@ pub(crate) fn rewritten(content: Content, text: &str) -> String {
         Format::Jsonc | Format::Yaml => serde_json::to_string_pretty(&value).unwrap(),
         Format::Toml => {
             let fields = value.as_object().unwrap().iter();
-            fields.map(|(name, value)| format!("{:?} = {}\n", name, render(Format::Toml, value))).collect()
+            fields
+                .map(|(name, value)| format!("{name:?} = {}\n", render(Format::Toml, value)))
+                .collect::<Vec<_>>()
+                .concat()
         }
     }
 }
@@ -85,7 +88,7 @@ pub(crate) fn without_what_is_lost(value: Value) -> Value {
             Value::Object(renamed.filter(|(_, value)| !empty(value)).collect::<Map<_, _>>())
         }
         Value::String(text) => Value::String(text.replace("{env:API_KEY}", "$API_KEY")),
-        other => other,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value,
     }
 }
 

@@ -101,12 +101,10 @@ async fn legacy(
         Some(id) => {
             front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?
         }
-        None if opens => {
-            front
-                .sessions
-                .open(&inbound.principal, inbound.channel, &inbound.server)
-                .ok_or(CallError::ShuttingDown)?
-        }
+        None if opens => front
+            .sessions
+            .open(&inbound.principal, inbound.channel, &inbound.server)
+            .ok_or(CallError::ShuttingDown)?,
         None => {
             return Err(CallError::BadHeaders(
                 "the Mcp-Session-Id header is missing; initialize first".to_owned(),
@@ -155,12 +153,7 @@ pub(super) async fn over_link(
 }
 
 /// Answers with one JSON body if the server is prompt and says nothing else first, with a stream otherwise.
-async fn answer(
-    front: &Arc<Front>,
-    inbound: &Inbound,
-    session: &Arc<Session>,
-    call: Call,
-) -> Response<Body> {
+async fn answer(front: &Arc<Front>, inbound: &Inbound, session: &Arc<Session>, call: Call) -> Response<Body> {
     let outbox = Arc::new(Outbox::new());
     let is_initialize = call.message.method() == "initialize";
     // On its own where it takes time: a client of the old era that goes away does not cancel what it asked for.

@@ -59,7 +59,12 @@ struct State {
 
 impl Sessions {
     /// Opens a session under an id nobody can guess.
-    pub fn open(&self, principal: &Principal, channel: Channel, server: &Arc<Server>) -> Option<Arc<Session>> {
+    pub fn open(
+        &self,
+        principal: &Principal,
+        channel: Channel,
+        server: &Arc<Server>,
+    ) -> Option<Arc<Session>> {
         let mut random = [0_u8; 24];
         getrandom::fill(&mut random).ok()?;
         let mut id = String::with_capacity(48);
