@@ -20,14 +20,13 @@ pub(crate) mod usage;
 mod worker;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
 use self::load::{Plan, Work};
 use self::report::{Cell, Goals, Run, Start};
-use self::stdio::{Pipe, Way};
+use self::stdio::{Pipe, Piping, Way};
 use self::targets::{Rig, Running, Section, Target};
 use self::usage::Usage;
 use self::worker::Worker;
@@ -248,7 +247,7 @@ impl<'a> Bench<'a> {
             }
         }
         for target in (0..starts).flat_map(|_| self.piped()) {
-            match Pipe::open(&mut self.command(target)) {
+            match Pipe::open(&self.piping(), way(target)) {
                 Ok(pipe) => run.starts.push(Start {
                     section: Section::Stdio,
                     target,
@@ -263,28 +262,40 @@ impl<'a> Bench<'a> {
         self.targets(Section::Stdio).into_iter()
     }
 
-    fn command(&self, target: Target) -> Command {
-        stdio::command(way(target), &self.rig.callsign, &self.rig.echo)
+    fn piping(&self) -> Piping<'_> {
+        Piping { callsign: &self.rig.callsign, echo: &self.rig.echo }
     }
 
     fn pipe(&self, target: Target, depth: usize) -> Result<Cell> {
-        let mut pipe = Pipe::open(&mut self.command(target))?;
+        let mut pipe = Pipe::open(&self.piping(), way(target))?;
         let warm_up = pipe.load(depth, (self.options.seconds / 3.0).clamp(0.3, 2.0))?;
         let before = pipe.usage()?;
         let mut outcome = pipe.load(depth, self.options.seconds)?;
         let after = pipe.usage()?;
         outcome.wrong += warm_up.wrong;
         outcome.sample = warm_up.sample.or(outcome.sample);
-        let (before, after) = match way(target) {
-            Way::Direct => (None, None),
-            Way::Wrap => (Some(before), Some(after)),
-        };
+        let (before, after) =
+            if way(target) == Way::Direct { (None, None) } else { (Some(before), Some(after)) };
         Ok(Cell { section: Section::Stdio, target, connections: depth, outcome, before, after })
     }
 }
 
 fn way(target: Target) -> Way {
-    if target == Target::CallsignWrap { Way::Wrap } else { Way::Direct }
+    match target {
+        Target::CallsignWrap => Way::Bare,
+        Target::CallsignKnown => Way::Known,
+        Target::CallsignSigned => Way::Signed,
+        Target::CallsignSealed => Way::Sealed,
+        Target::Direct
+        | Target::Nginx
+        | Target::McpProxy
+        | Target::Supergateway
+        | Target::NpmMcpProxy
+        | Target::PypiMcpProxy
+        | Target::Callsign
+        | Target::CallsignShared
+        | Target::CallsignSession => Way::Direct,
+    }
 }
 
 fn usage(running: &Running) -> Result<Option<Usage>> {

@@ -97,6 +97,8 @@ pub enum UseSection {
 pub enum Target {
     Command { command: String, args: Vec<String> },
     Url(String),
+    /// One that may lead to a private address.
+    PrivateUrl(String),
 }
 
 /// A configuration's text, and where it came from.

@@ -101,10 +101,10 @@ impl Caller {
 
     /// What a placeholder stands for.
     pub fn value(&self, placeholder: Placeholder) -> Option<&str> {
-        match placeholder {
-            Placeholder::User => Some(self.principal.as_str()),
-            other => identity::projection::value(&self.identity, self.workspace.as_deref(), other),
+        if placeholder == Placeholder::User {
+            return Some(self.principal.as_str());
         }
+        identity::projection::value(&self.identity, self.workspace.as_deref(), placeholder)
     }
 }
 
@@ -166,7 +166,10 @@ impl Identification {
 
     /// The public keys, as a JWK set.
     pub fn jwks(&self) -> String {
-        self.signer.as_ref().map_or_else(|| r#"{"keys":[]}"#.to_owned(), |signer| signer.keys().jwks())
+        let Some(signer) = &self.signer else { return r#"{"keys":[]}"#.to_owned() };
+        // Others sign with the same keys: who asks may hold a signature newer than our last look.
+        stamp::look_for_new_keys(signer, (self.clock)());
+        signer.keys().jwks()
     }
 
     /// A message that is no request: nobody is named by it.

@@ -116,12 +116,10 @@ fn values<'a>(
     caller: Option<&'a Caller>,
 ) -> impl Fn(Placeholder) -> Option<Cow<'a, str>> {
     move |placeholder| {
-        let value = match placeholder {
-            Placeholder::Server => Some(server),
-            Placeholder::Tool => tool,
-            other => caller.and_then(|caller| caller.value(other)),
-        };
-        value.map(Cow::Borrowed)
+        let of_call = [(Placeholder::Server, Some(server)), (Placeholder::Tool, tool)];
+        let known = of_call.into_iter().find(|(name, _)| *name == placeholder);
+        let of_caller = || caller.and_then(|caller| caller.value(placeholder));
+        known.map_or_else(of_caller, |(_, value)| value).map(Cow::Borrowed)
     }
 }
 

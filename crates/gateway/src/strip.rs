@@ -20,22 +20,22 @@ pub struct Stripped {
 
 /// The message without them. One that cannot be told apart from a message of ours is never passed on.
 pub fn strip(message: Message) -> Result<(Message, Stripped), mcp::Refused> {
-    let span = message.head().params.clone().or_else(|| message.head().result.clone());
-    let Some(span) = span.filter(|span| names::may_name_us(&message.bytes()[span.clone()])) else {
+    if !names::may_name_us(message.bytes()) {
         return Ok((message, Stripped::default()));
-    };
-    let json = &message.bytes()[span.clone()];
-    let goes = |inside: &[String], name: &str| names::is_ours(inside, name);
+    }
+    // The whole message: what stands beside the parameters is passed on as well. The names on the way down count
+    // from within the parameters, or the result.
+    let goes = |inside: &[String], name: &str| names::is_ours(inside.get(1..).unwrap_or_default(), name);
     // What has been parsed once can be searched; anything else would be a mistake of ours.
-    let cuts = cut::find(json, &goes).map_err(|_| mcp::Refused::TooDeep)?;
+    let cuts = cut::find(message.bytes(), &goes).map_err(|_| mcp::Refused::TooDeep)?;
     if cuts.ranges.is_empty() {
         return Ok((message, Stripped::default()));
     }
     let mut stripped = Stripped::default();
     for found in &cuts.found {
-        let at = span.start + found.value.start..span.start + found.value.end;
-        // A member of the arguments themselves, spelled as the plugin spells it, and the only one.
-        let is_seal = found.depth == 1
+        let at = found.value.clone();
+        // A member of the arguments themselves, spelled as the plugin spells it, and the first one.
+        let is_seal = found.depth == 2
             && found.name == names::ARGUMENT
             && message.method() == "tools/call"
             && message.head().arguments.as_ref().is_some_and(|span| span.contains(&at.start))
@@ -45,9 +45,8 @@ pub fn strip(message: Message) -> Result<(Message, Stripped), mcp::Refused> {
             None => stripped.spoof.push(Cow::Owned(shown(&found.name))),
         }
     }
-    let mut edits: Vec<Edit<'_>> = (cuts.ranges.iter())
-        .map(|range| Edit { span: span.start + range.start..span.start + range.end, with: b"" })
-        .collect();
+    let mut edits: Vec<Edit<'_>> =
+        cuts.ranges.into_iter().map(|span| Edit { span, with: b"" as &[u8] }).collect();
     let bytes = message.with(&mut edits);
     Ok((Message::parse(bytes)?, stripped))
 }
@@ -70,6 +69,27 @@ mod tests {
         assert_eq!(std::str::from_utf8(&message.bytes()[span]).unwrap(), left, "{params}");
         assert_eq!(stripped.seal.as_deref(), seal, "{params}");
         assert_eq!(stripped.spoof.len(), spoofs, "{params}: {:?}", stripped.spoof);
+    }
+
+    #[test]
+    fn our_names_go_from_beside_the_parameters_too() {
+        for (text, left) in [
+            (
+                r#"{"dev.callsign/identity":{},"jsonrpc":"2.0","id":1,"method":"x","_meta":{"__callsign":1}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"method":"x","_meta":{}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"","data":{"dev.callsign/identity":1}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"","data":{}}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":{"_meta":{"callsign-session":1}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"result":{"_meta":{}}}"#,
+            ),
+        ] {
+            let (message, _) = strip(Message::parse(Bytes::from(text)).unwrap()).unwrap();
+            assert_eq!(std::str::from_utf8(message.bytes()).unwrap(), left);
+        }
     }
 
     #[test]

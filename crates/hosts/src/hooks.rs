@@ -10,7 +10,7 @@ use crate::journal::{Edit, changed_lines};
 use crate::uninstall::put_lines_back;
 
 /// What the hook is called where edits are listed.
-pub(crate) const NAME: &str = "PreToolUse hook";
+pub const NAME: &str = "PreToolUse hook";
 
 const EVENT: [&str; 2] = ["hooks", "PreToolUse"];
 
@@ -192,7 +192,10 @@ fn pretty(value: &Value, indent: &str, unit: &str, line_end: &str) -> String {
             let pair = |(name, value): (&String, &Value)| {
                 format!("{}: {}", Value::String(name.clone()), pretty(value, &inner, unit, line_end))
             };
-            block('{', fields.iter().map(pair).collect(), '}')
+            // As people write it: what it is for comes first.
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| !["matcher", "type"].contains(&name.as_str()));
+            block('{', fields.into_iter().map(pair).collect(), '}')
         }
         Value::Null
         | Value::Bool(_)

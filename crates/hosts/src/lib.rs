@@ -29,6 +29,7 @@ mod wrap;
 pub use diff::unified;
 pub use document::{Broken, Format};
 pub use entry::Left;
+pub use hooks::NAME as HOOK_NAME;
 pub use host::{Host, Scope, UnknownHost};
 pub use inspect::{Found, inspect};
 pub use install::{Installed, Settings, install};

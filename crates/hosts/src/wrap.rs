@@ -50,6 +50,10 @@ pub(crate) fn read(command: &str, args: &[String]) -> Option<Wrapped> {
             let target = Target::Command { command: command.clone(), args: args.to_vec() };
             return Some(Wrapped { target, headers_variable, by_install });
         }
+        if option == "--allow-private" {
+            rest = others;
+            continue;
+        }
         let (name, value) = if let Some((name, value)) = option.split_once('=') {
             rest = others;
             (name, value.to_owned())
@@ -90,6 +94,10 @@ mod tests {
         check("wrap --name a --host codex -- npx -y a -- b", Some((command("npx -y a -- b"), true)));
         check("wrap --name=a --host=codex -- npx", Some((command("npx"), true)));
         check("wrap -- npx", Some((command("npx"), false)));
+        check(
+            "wrap --host x --allow-private --url http://a/b",
+            Some((Target::Url("http://a/b".into()), true)),
+        );
         check("wrap --host x --url http://a/b", Some((Target::Url("http://a/b".into()), true)));
         check("wrap --host x", None);
         check("wrap --host x --", None);

@@ -41,7 +41,8 @@ pub enum AnnounceError {
 /// What Claude Code gives its `PreToolUse` hook, as far as it concerns us.
 #[derive(Debug, Deserialize)]
 struct Hook {
-    hook_event_name: Option<String>,
+    #[serde(rename = "hook_event_name")]
+    event: Option<String>,
     session_id: String,
     agent_id: Option<String>,
     prompt_id: Option<String>,
@@ -79,9 +80,7 @@ impl Announcements {
     pub fn record(&self, hook: &[u8], now_ms: u64) -> Result<(), AnnounceError> {
         let not_a_hook = |why: &dyn std::fmt::Display| AnnounceError::NotAHook(why.to_string());
         let hook: Hook = serde_json::from_slice(hook).map_err(|error| not_a_hook(&error))?;
-        if hook.hook_event_name.is_some_and(|name| name != "PreToolUse")
-            || !hook.tool_name.starts_with("mcp__")
-        {
+        if hook.event.is_some_and(|name| name != "PreToolUse") || !hook.tool_name.starts_with("mcp__") {
             return Ok(());
         }
         for id in

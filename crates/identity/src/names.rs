@@ -27,6 +27,8 @@ const HEADERS: [&str; 7] = [
 
 /// What every name of ours has in it, in lower case.
 const MARK: &[u8] = b"callsign";
+/// The same with a long s.
+const LONG_MARK: &[u8] = "call\u{17f}ign".as_bytes();
 
 /// Whether a member of a request is called by a name of ours, in any spelling a reader could take for it.
 ///
@@ -55,10 +57,15 @@ pub fn may_name_us(json: &[u8]) -> bool {
     while let Some(next) = json[at..].iter().position(|byte| matches!(byte, b'g' | b'G' | b'\\')) {
         let here = at + next;
         let found = if json[here] == b'\\' {
-            // A letter of ours in escapes is `\u00..`.
-            json[here..].starts_with(b"\\u00")
+            // A letter of ours in escapes is `\u00..`, the long s `\u017f`.
+            json[here..].starts_with(b"\\u00") || json[here..].starts_with(b"\\u017")
         } else {
-            here >= 6 && json.get(here - 6..here + 2).is_some_and(|word| word.eq_ignore_ascii_case(MARK))
+            let stands = |mark: &[u8]| {
+                let start = here.checked_sub(mark.len() - 2);
+                let word = start.and_then(|start| json.get(start..here + 2));
+                word.is_some_and(|word| word.eq_ignore_ascii_case(mark))
+            };
+            stands(MARK) || stands(LONG_MARK)
         };
         if found {
             return true;
@@ -72,21 +79,29 @@ pub fn may_name_us(json: &[u8]) -> bool {
     false
 }
 
-fn plain(byte: u8) -> u8 {
-    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
+/// What a reader who ignores case takes a character for, `_` and `-` being one.
+fn plain(character: char) -> char {
+    match character {
+        '_' => '-',
+        // The only letter beyond ASCII that folds to one of ours.
+        '\u{17f}' => 's',
+        other => other.to_ascii_lowercase(),
+    }
 }
 
 fn is(name: &str, ours: &str) -> bool {
-    let name = name.trim();
-    name.len() == ours.len() && strip(name, ours).is_some()
+    strip(name, ours) == Some("")
 }
 
 /// What follows `ours` in `name`.
 fn strip<'a>(name: &'a str, ours: &str) -> Option<&'a str> {
-    let name = name.trim();
-    let start = name.get(..ours.len())?;
-    let same = start.bytes().zip(ours.bytes()).all(|(one, other)| plain(one) == plain(other));
-    if same { name.get(ours.len()..) } else { None }
+    let mut rest = name.trim().chars();
+    for expected in ours.chars() {
+        if plain(rest.next()?) != plain(expected) {
+            return None;
+        }
+    }
+    Some(rest.as_str())
 }
 
 #[cfg(test)]
@@ -107,6 +122,8 @@ mod tests {
             "dev.callsign",
             "dev.callsign.identity",
             "dev.callsign/anything",
+            "dev.call\u{17f}ign/identity",
+            "__CALL\u{17f}IGN",
         ] {
             assert!(is_ours(&nowhere, ours), "{ours}");
             assert!(is_ours(&["arguments", "deep"], ours), "{ours}");
@@ -133,6 +150,8 @@ mod tests {
             r#"{"\u005f_callsi\u0067n":1}"#,
             r#"{"dev.c\u0061llsign":1}"#,
             r#"{"x":"\\","__CALLSIGN":1}"#,
+            "{\"__call\u{17f}ign\":1}",
+            r#"{"__call\u017fign":1}"#,
         ] {
             assert!(may_name_us(text.as_bytes()), "{text}");
         }

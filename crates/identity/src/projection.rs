@@ -26,12 +26,12 @@ impl<'a> Told<'a> {
     pub fn write_meta(&self, out: &mut Vec<u8>) {
         let identity = self.identity;
         let fields: [(&str, Option<&str>); 13] = [
-            ("host", as_text(&identity.host)),
-            ("session", as_text(&identity.session)),
-            ("thread", as_text(&identity.thread)),
-            ("parent", as_text(&identity.parent)),
-            ("run", as_text(&identity.run)),
-            ("turn", as_text(&identity.turn)),
+            ("host", as_text(identity.host.as_ref())),
+            ("session", as_text(identity.session.as_ref())),
+            ("thread", as_text(identity.thread.as_ref())),
+            ("parent", as_text(identity.parent.as_ref())),
+            ("run", as_text(identity.run.as_ref())),
+            ("turn", as_text(identity.turn.as_ref())),
             ("call", Some(self.call.as_str())),
             ("title", identity.title.as_deref()),
             ("workspace", self.workspace),
@@ -62,10 +62,10 @@ impl<'a> Told<'a> {
         let identity = self.identity;
         let somebody = identity.trust > Trust::None;
         [
-            (names::HEADER_HOST, as_text(&identity.host)),
-            (names::HEADER_SESSION, as_text(&identity.session)),
-            (names::HEADER_THREAD, as_text(&identity.thread)),
-            (names::HEADER_PARENT, as_text(&identity.parent)),
+            (names::HEADER_HOST, as_text(identity.host.as_ref())),
+            (names::HEADER_SESSION, as_text(identity.session.as_ref())),
+            (names::HEADER_THREAD, as_text(identity.thread.as_ref())),
+            (names::HEADER_PARENT, as_text(identity.parent.as_ref())),
             (names::HEADER_CALL, Some(self.call.as_str())),
             (names::HEADER_WORKSPACE, self.workspace),
         ]
@@ -88,8 +88,8 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-fn as_text(id: &Option<Id>) -> Option<&str> {
-    id.as_ref().map(Id::as_str)
+fn as_text(id: Option<&Id>) -> Option<&str> {
+    id.map(Id::as_str)
 }
 
 /// What a placeholder stands for, as far as the caller decides it.
@@ -99,14 +99,14 @@ pub fn value<'a>(
     placeholder: Placeholder,
 ) -> Option<&'a str> {
     match placeholder {
-        Placeholder::SessionId => as_text(&identity.session),
+        Placeholder::SessionId => as_text(identity.session.as_ref()),
         Placeholder::SessionTitle => identity.title.as_deref(),
-        Placeholder::ThreadId => as_text(&identity.thread),
-        Placeholder::ParentId => as_text(&identity.parent),
-        Placeholder::TurnId => as_text(&identity.turn),
-        Placeholder::CallId => as_text(&identity.call),
-        Placeholder::Host => as_text(&identity.host),
-        Placeholder::RunId => as_text(&identity.run),
+        Placeholder::ThreadId => as_text(identity.thread.as_ref()),
+        Placeholder::ParentId => as_text(identity.parent.as_ref()),
+        Placeholder::TurnId => as_text(identity.turn.as_ref()),
+        Placeholder::CallId => as_text(identity.call.as_ref()),
+        Placeholder::Host => as_text(identity.host.as_ref()),
+        Placeholder::RunId => as_text(identity.run.as_ref()),
         Placeholder::Workspace => workspace,
         Placeholder::Server | Placeholder::Tool | Placeholder::User => None,
     }

@@ -142,7 +142,7 @@ mod tests {
                     .collect(),
             ),
             Value::Array(items) => Value::Array(items.into_iter().map(without).collect()),
-            other => other,
+            leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => leaf,
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Options {
     pub page_size: Option<usize>,
     /// HTTP, legacy era: offer a GET stream instead of answering 405.
     pub stream: bool,
+    /// Offer `task`, a tool that cannot do without a workspace.
+    pub workspace_tool: bool,
     /// Where every message is written down as it came.
     pub record: Option<Arc<Recorder>>,
 }
@@ -76,7 +78,8 @@ impl std::fmt::Debug for Slow {
     }
 }
 
-/// The program: `--stdio | --http ADDR [--page-size N] [--stream] [--log FILE]`.
+/// The program: `--stdio | --http ADDR [--page-size N] [--stream] [--log FILE] [--workspace-tool]
+/// [--require-env NAME]`.
 pub fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,6 +96,8 @@ fn run() -> std::io::Result<()> {
             "--http" => http = arguments.next(),
             "--page-size" => options.page_size = arguments.next().and_then(|size| size.parse().ok()),
             "--stream" => options.stream = true,
+            "--workspace-tool" => options.workspace_tool = true,
+            "--require-env" => require_variable(&arguments.next().unwrap_or_default())?,
             "--log" => {
                 let path = arguments.next().ok_or(std::io::ErrorKind::InvalidInput)?;
                 options.record = Some(Arc::new(Recorder::open(Path::new(&path))?));
@@ -110,4 +115,14 @@ fn run() -> std::io::Result<()> {
         Some(address) => http::run(&address, options),
         None => stdio::run(options),
     }
+}
+
+/// A server that cannot do without a variable ends at once where it is missing.
+fn require_variable(name: &str) -> std::io::Result<()> {
+    if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
+        return Ok(());
+    }
+    let message = format!("this server requires {name}");
+    drop(std::io::Write::write_all(&mut std::io::stderr(), format!("{message}\n").as_bytes()));
+    Err(std::io::Error::other(message))
 }

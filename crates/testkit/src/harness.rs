@@ -158,6 +158,15 @@ impl Setup {
         (Client::stdio(wrap.into(), era), files)
     }
 
+    /// `callsign wrap --name NAME ARGS…` of a server of this configuration, not yet connected.
+    pub fn wrap_named(&self, era: Era, name: &str, arguments: &[&str]) -> (Client, Files) {
+        let files = self.files();
+        let config = files.config();
+        let mut all = vec!["wrap", "--name", name, "--config", config.to_str().expect("UTF-8")];
+        all.extend_from_slice(arguments);
+        (Client::stdio(self.command(&files, &all).into(), era), files)
+    }
+
     /// The same, not yet started, for tests that want the bare pipes.
     pub fn wrap_command(&self, arguments: &[&str], command: &[&str]) -> (Command, Files) {
         let files = self.files();
@@ -173,6 +182,30 @@ impl Setup {
     /// Runs a command to its end: exit code, stdout, stderr.
     pub fn run(&self, files: &Files, arguments: &[&str]) -> (Option<i32>, String, String) {
         let output = self.command(files, arguments).stdin(Stdio::null()).output().expect("callsign runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// As [`Self::run`], with something to read on stdin.
+    pub fn run_with(
+        &self,
+        files: &Files,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> (Option<i32>, String, String) {
+        use std::io::Write as _;
+        let mut child = self
+            .command(files, arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("callsign runs");
+        let mut stdin = child.stdin.take().expect("piped");
+        // It may end before it has read everything.
+        drop(stdin.write_all(input));
+        drop(stdin);
+        let output = child.wait_with_output().expect("callsign ends");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
@@ -270,6 +303,18 @@ impl Gateway {
     /// Runs another `callsign` command on the same state directory.
     pub fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         self.setup.run(&self.files, arguments)
+    }
+
+    /// As [`Self::run`], with something to read on stdin.
+    pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+        self.setup.run_with(&self.files, arguments, input)
+    }
+
+    /// A token of a principal of its own.
+    pub fn new_token(&self, principal: &str) -> String {
+        let (code, token, errors) = self.run(&["token", "create", principal]);
+        assert_eq!(code, Some(0), "{errors}");
+        token.trim().to_owned()
     }
 
     /// Writes a new configuration the way editors do: beside the old one, then in its place.

@@ -75,6 +75,14 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
     goal("wrap: added to the median, µs".into(), Bound::AtMost(60.0), adds);
     let kept = rate(at(Target::CallsignWrap, 16), at(Target::Direct, 16));
     goal("wrap: throughput kept at depth 16".into(), Bound::AtLeast(0.5), kept);
+    let cpu = |target| {
+        let (with, without) = (at(target, 1)?.cpu_ms?, at(Target::CallsignWrap, 1)?.cpu_ms?);
+        Some((with - without) * 1000.0)
+    };
+    let what = |text: &str| format!("wrap: CPU per call over bare, {text}, µs");
+    goal(what("identity alone"), Bound::AtMost(15.0), cpu(Target::CallsignKnown));
+    goal(what("identity and assertion"), Bound::AtMost(40.0), cpu(Target::CallsignSigned));
+    goal(what("identity, seal and assertion"), Bound::AtMost(40.0), cpu(Target::CallsignSealed));
     // The supervisors are forks: their RSS counts pages that are there once.
     let (resident, with_supervisors) =
         (wrap.and_then(|wrap| wrap.root_rss_mb), wrap.and_then(|wrap| wrap.pss_mb));

@@ -7,10 +7,14 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ring::hmac;
+use tempfile::TempDir;
 
-use super::echo::{Latencies, call, initialize, read};
+use super::echo::{Latencies, initialize, read};
 use super::load::Outcome;
 use super::usage::{self, Usage};
 use crate::process::Program;
@@ -18,22 +22,71 @@ use crate::process::Program;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Direct,
-    Wrap,
+    /// Behind `wrap`, called by nobody in particular.
+    Bare,
+    /// Called by somebody, as Codex says it, and unsigned.
+    Known,
+    /// The same, signed.
+    Signed,
+    /// Called by somebody, as our OpenCode plugin says it, and signed.
+    Sealed,
 }
 
-pub(super) fn command(way: Way, callsign: &Path, echo: &Path) -> Command {
-    match way {
-        Way::Direct => {
-            let mut command = Command::new(echo);
+/// What is started.
+pub(super) struct Piping<'a> {
+    pub(super) callsign: &'a Path,
+    pub(super) echo: &'a Path,
+}
+
+impl Piping<'_> {
+    fn command(&self, way: Way, state: &Path) -> Command {
+        if way == Way::Direct {
+            let mut command = Command::new(self.echo);
             command.arg("--stdio");
-            command
+            return command;
         }
-        Way::Wrap => {
-            let mut command = Command::new(callsign);
-            command.args(["wrap", "--"]).arg(echo).arg("--stdio");
-            command
+        let mut command = Command::new(self.callsign);
+        // Without a state directory there are no keys to sign with.
+        let state = if way == Way::Known { Path::new("/dev/null/none") } else { state };
+        command.arg("--state-dir").arg(state).args(["wrap", "--name", "bench", "--"]);
+        command.arg(self.echo).arg("--stdio");
+        if way == Way::Sealed {
+            command.env("CALLSIGN_SEAL_KEY", BASE64.encode(SEAL_KEY));
         }
+        command
     }
+}
+
+const SEAL_KEY: [u8; 32] = [7; 32];
+
+/// A call as the host of this way makes it. Made outside of what is measured.
+fn call(way: Way, id: u64, text: &str) -> Vec<u8> {
+    let (meta, sealed) = match way {
+        Way::Direct | Way::Bare => (String::new(), String::new()),
+        Way::Known | Way::Signed => (codex_meta(id), String::new()),
+        Way::Sealed => (String::new(), format!(r#","__callsign":"{}""#, seal(id))),
+    };
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{{meta}"name":"echo","arguments":{{"text":"{text}"{sealed}}}}}}}"#
+    )
+    .into_bytes()
+}
+
+fn codex_meta(id: u64) -> String {
+    let thread = "01a1e081-d381-7130-b22b-a8c348eb1dfc";
+    format!(
+        r#""_meta":{{"callId":"call_{id}","x-codex-turn-metadata":{{"session_id":"{thread}","thread_id":"{thread}","model":"m","turn_id":"01a1e081-d42f-70d2-bca1-7664220a3a29","turn_started_at_unix_ms":1794767967347,"thread_source":"user","turn_trigger":"exec","sandbox":"none","codex_version":"0.166.0"}},"threadId":"{thread}","sessionId":"{thread}","windowId":"{thread}:0","itemId":"fc_{id}","progressToken":{id}}},"#
+    )
+}
+
+fn seal(id: u64) -> String {
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
+    let payload = format!(
+        r#"{{"session":"ses_e1f660ae2ffeZQ8u0lDn5Vd0aK","call":"call_{id}","title":"A session that is measured","directory":"/","tool":"bench_echo","at":{now},"nonce":"{id:024}"}}"#
+    );
+    let signed = format!("v1.{}", BASE64.encode(payload));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &SEAL_KEY);
+    format!("{signed}.{}", BASE64.encode(hmac::sign(&key, signed.as_bytes())))
 }
 
 /// How long the last answers may take.
@@ -64,18 +117,23 @@ pub(super) struct Pipe {
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
     next: u64,
+    way: Way,
+    _state: TempDir,
     /// From the spawn to the answer to `initialize`.
     pub(super) started: Duration,
 }
 
 impl Pipe {
-    pub(super) fn open(command: &mut Command) -> Result<Self> {
+    pub(super) fn open(piping: &Piping<'_>, way: Way) -> Result<Self> {
+        let state = TempDir::with_prefix("callsign-bench-")?;
+        let mut command = piping.command(way, state.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let start = Instant::now();
-        let mut program = Program::start("stdio", command)?;
+        let mut program = Program::start("stdio", &mut command)?;
         let stdin = program.child.stdin.take().context("no stdin")?;
         let stdout = BufReader::new(program.child.stdout.take().context("no stdout")?);
-        let mut pipe = Self { program, stdin, stdout, line: Vec::new(), next: 1, started: Duration::ZERO };
+        let (line, started) = (Vec::new(), Duration::ZERO);
+        let mut pipe = Self { program, stdin, stdout, line, next: 1, way, _state: state, started };
         pipe.write(initialize())?;
         pipe.read()?;
         pipe.started = start.elapsed();
@@ -142,7 +200,7 @@ impl Pipe {
         let id = self.next;
         self.next += 1;
         let text = format!("call {id} of {}", std::process::id());
-        let message = call("echo", id, &text);
+        let message = call(self.way, id, &text);
         open.insert(id, (text, Instant::now()));
         self.write(message)
     }

@@ -42,7 +42,13 @@ impl Section {
                 Target::CallsignShared,
                 Target::CallsignSession,
             ],
-            Self::Stdio => &[Target::Direct, Target::CallsignWrap],
+            Self::Stdio => &[
+                Target::Direct,
+                Target::CallsignWrap,
+                Target::CallsignKnown,
+                Target::CallsignSigned,
+                Target::CallsignSealed,
+            ],
         }
     }
 }
@@ -61,7 +67,13 @@ pub(super) enum Target {
     Callsign,
     CallsignShared,
     CallsignSession,
+    /// Bare: nothing in a call says who makes it.
     CallsignWrap,
+    /// The caller is known by the call's metadata, and nothing is signed.
+    CallsignKnown,
+    CallsignSigned,
+    /// The caller is known by a seal, and the call signed.
+    CallsignSealed,
 }
 
 impl Target {
@@ -77,11 +89,14 @@ impl Target {
             Self::CallsignShared => "callsign shared",
             Self::CallsignSession => "callsign session",
             Self::CallsignWrap => "callsign wrap",
+            Self::CallsignKnown => "wrap: identity",
+            Self::CallsignSigned => "wrap: and assertion",
+            Self::CallsignSealed => "wrap: seal, assertion",
         }
     }
 
     pub(super) fn is_ours(self) -> bool {
-        matches!(self, Self::Callsign | Self::CallsignShared | Self::CallsignSession | Self::CallsignWrap)
+        self >= Self::Callsign
     }
 
     /// Smoke measures these only: no peer needs to be installed for it.
@@ -125,7 +140,10 @@ pub(super) fn prepare(rig: &Rig<'_>, target: Target, section: Section) -> Result
         | Target::Supergateway
         | Target::NpmMcpProxy
         | Target::PypiMcpProxy
-        | Target::CallsignWrap => ("/mcp", "echo"),
+        | Target::CallsignWrap
+        | Target::CallsignKnown
+        | Target::CallsignSigned
+        | Target::CallsignSealed => ("/mcp", "echo"),
     };
     let port = free_port()?;
     let url = format!("http://127.0.0.1:{port}{path}");
@@ -222,7 +240,9 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
             // One more than the sessions: the lobby may still be there.
             serve(rig, home.path(), &port, &format!("{stdio}isolation = \"session\"\nmax_children = 128\n"))?
         }
-        Target::CallsignWrap => anyhow::bail!("wrap has no port"),
+        Target::CallsignWrap | Target::CallsignKnown | Target::CallsignSigned | Target::CallsignSealed => {
+            anyhow::bail!("wrap has no port")
+        }
     };
     match target {
         Target::Direct => command.args(["--http", &format!("127.0.0.1:{port}")]),
@@ -235,7 +255,10 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
         | Target::Callsign
         | Target::CallsignShared
         | Target::CallsignSession
-        | Target::CallsignWrap => &mut command,
+        | Target::CallsignWrap
+        | Target::CallsignKnown
+        | Target::CallsignSigned
+        | Target::CallsignSealed => &mut command,
     };
     Ok(command)
 }
@@ -303,8 +326,12 @@ pub(super) fn version(rig: &Rig<'_>, target: Target) -> Result<String> {
         Target::Supergateway => npm("supergateway"),
         Target::NpmMcpProxy => npm("mcp-proxy"),
         Target::PypiMcpProxy => pypi_version(rig.workspace, "mcp-proxy"),
-        Target::Callsign | Target::CallsignShared | Target::CallsignSession | Target::CallsignWrap => {
-            Ok(env!("CARGO_PKG_VERSION").to_owned())
-        }
+        Target::Callsign
+        | Target::CallsignShared
+        | Target::CallsignSession
+        | Target::CallsignWrap
+        | Target::CallsignKnown
+        | Target::CallsignSigned
+        | Target::CallsignSealed => Ok(env!("CARGO_PKG_VERSION").to_owned()),
     }
 }

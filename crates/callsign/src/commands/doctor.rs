@@ -10,7 +10,7 @@ use clap::Args;
 use hosts::{Content, Found, Host, Left, Scope, Target};
 use serde::Serialize;
 
-use self::identity::Expected;
+use self::identity::{Expected, Installed};
 use self::version::Version;
 use super::install::{find_targets, known};
 use crate::app::Global;
@@ -96,8 +96,13 @@ impl Around<'_> {
         let program = version::find(host.program(), self.environment);
         let mut findings = Vec::new();
         let mut scopes = Vec::new();
+        let mut seen: Vec<PathBuf> = Vec::new();
         for scope in [Scope::User, Scope::Project] {
-            let Ok(targets) = find_targets(host, scope, self.environment, self.current_dir) else { continue };
+            let found = find_targets(host, scope, self.environment, self.current_dir);
+            let Ok(mut targets) = found else { continue };
+            // In the home directory both scopes are the same files.
+            targets.retain(|target| !seen.contains(&target.path));
+            seen.extend(targets.iter().map(|target| target.path.clone()));
             scopes.extend(self.examine_scope(host, scope, &targets, &mut findings));
         }
         if program.is_none() && scopes.is_empty() {
@@ -105,7 +110,7 @@ impl Around<'_> {
         }
         let text = program.as_deref().and_then(version::ask);
         let version = text.as_deref().and_then(Version::parse);
-        let identity = identity::expected(host, version, has_evidence(host, &scopes));
+        let identity = identity::expected(host, version, installed(&scopes));
         if scopes.iter().all(|scope| !scope.installed) {
             let what = format!("callsign is not installed in {host}");
             findings.push(Finding::note(what, Some(format!("callsign install {host}"))));
@@ -216,15 +221,12 @@ fn command(verb: &str, host: Host, scope: Scope) -> String {
     }
 }
 
-/// Whether the piece is there by which the host says who calls.
-fn has_evidence(host: Host, scopes: &[ScopeReport]) -> bool {
-    let named = |name: &str| scopes.iter().any(|scope| scope.wrapped.iter().any(|piece| piece == name));
-    match host {
-        Host::Opencode => named("plugin"),
-        Host::ClaudeCode => named("PreToolUse hook"),
-        Host::Codex | Host::Goose | Host::Vscode | Host::Cursor | Host::Gemini => {
-            scopes.iter().any(|scope| scope.installed)
-        }
+fn installed(scopes: &[ScopeReport]) -> Installed {
+    let pieces = || scopes.iter().flat_map(|scope| &scope.wrapped);
+    match (pieces().any(|piece| piece != hosts::HOOK_NAME), pieces().any(|piece| piece == hosts::HOOK_NAME)) {
+        (false, _) => Installed::No,
+        (true, false) => Installed::Servers,
+        (true, true) => Installed::ServersAndHook,
     }
 }
 

@@ -218,7 +218,7 @@ impl<'a> Job<'a> {
             });
             output::json(&report)?;
         } else if any && !dry_run {
-            output::line(&format!("done; restart {host} to use it"))?;
+            output::line(&format!("done; restart {host} for it to take effect"))?;
         }
         Ok(())
     }

@@ -54,6 +54,9 @@ pub struct WrapArgs {
     /// The address of a remote server.
     #[arg(long, conflicts_with = "command")]
     url: Option<String>,
+    /// The address may be a private one: of this machine's network, or a name that leads there.
+    #[arg(long, requires = "url")]
+    allow_private: bool,
     /// The server's command and its arguments, after `--`.
     #[arg(last = true)]
     command: Vec<String>,
@@ -126,6 +129,7 @@ fn specification(
 ) -> anyhow::Result<(ServerSpec, Config)> {
     let target = match (arguments.command.split_first(), &arguments.url) {
         (Some((command, rest)), _) => Some(Target::Command { command: command.clone(), args: rest.to_vec() }),
+        (None, Some(url)) if arguments.allow_private => Some(Target::PrivateUrl(url.clone())),
         (None, Some(url)) => Some(Target::Url(url.clone())),
         (None, None) => None,
     };
@@ -178,7 +182,7 @@ fn default_name(target: Option<&Target>) -> String {
         Some(Target::Command { command, .. }) => {
             Path::new(command).file_stem().and_then(|stem| stem.to_str())
         }
-        Some(Target::Url(_)) | None => None,
+        Some(Target::Url(_) | Target::PrivateUrl(_)) | None => None,
     };
     let usable = stem.filter(|stem| ServerName::new(*stem).is_ok() && *stem != "sessions");
     usable.unwrap_or("server").to_owned()

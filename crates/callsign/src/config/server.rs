@@ -106,7 +106,8 @@ fn transport(
             stdio.command.clone_from(command);
             stdio.args.clone_from(args);
         }
-        (Some(Target::Url(url)), _, _) => {
+        (Some(target @ (Target::Url(url) | Target::PrivateUrl(url))), _, _) => {
+            http.allow_private |= matches!(target, Target::PrivateUrl(_));
             if let Err(problem) = http::check_url(url, http.allow_private) {
                 context.mistaken_option("--url", problem);
             }

@@ -5,7 +5,7 @@ use model::{EnvSource, EnvVar, Isolation, Placeholder, StdioSpec, Template};
 
 use super::context::Context;
 use super::fixed::{self, Fixed, Varies};
-use super::names::check_variable;
+use super::names::{check_variable, is_variable};
 use super::table::Field;
 use super::value::{Carrier, is_text_free, placeholders, template};
 
@@ -74,8 +74,16 @@ pub(super) fn env_vars(context: Context<'_>, field: &Field<'_>, isolation: Isola
 }
 
 /// Hands the variable `name` on to the server that `stdio` starts, unless the configuration does already. `Err` is a sentence for the person who named it.
+///
+/// The host's own entry set it, so it may be one that a configuration of ours may not set: without us the host would
+/// have given it to the server itself.
 pub fn pass_variable(stdio: &mut StdioSpec, name: &str) -> Result<(), String> {
-    let variable = by_name(name)?;
+    let variable = match by_name(name) {
+        Err(_) if is_variable(name) && !name.starts_with("CALLSIGN_") => {
+            EnvVar { name: name.to_owned(), source: EnvSource::Local }
+        }
+        named => named?,
+    };
     check_shared(&variable, stdio.isolation)?;
     if !stdio.env_vars.iter().any(|other| other.name == name) {
         stdio.env_vars.push(variable);

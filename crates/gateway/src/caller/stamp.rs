@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use identity::Told;
-use identity::assertion::{About, SignError};
+use identity::assertion::{About, SignError, Signer};
 use identity::names::META_ASSERTION;
 use identity::projection::write_string;
 use mcp::splice::Edit;
@@ -75,12 +75,7 @@ impl Identification {
         let call = call_of(caller).as_str();
         let about = About { server, method: message.method(), name, call, arguments };
         let now = (self.clock)();
-        if let Err(error) = signer.keys().refresh_if_changed(now / 1000) {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the keys that were read before are used on"
-            );
-        }
+        look_for_new_keys(signer, now);
         match signer.sign(&caller.identity, &about, now) {
             Ok(token) => Ok(Some(token)),
             Err(SignError::Arguments(why)) => Err(CallError::Unsignable(why.to_string())),
@@ -88,6 +83,14 @@ impl Identification {
                 Err(CallError::Unsignable(error.to_string()))
             }
         }
+    }
+}
+
+/// Takes notice of a rotation.
+pub(super) fn look_for_new_keys(signer: &Signer, now_ms: u64) {
+    if let Err(error) = signer.keys().refresh_if_changed(now_ms / 1000) {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "the keys that were read before are used on");
     }
 }
 

@@ -378,7 +378,9 @@ impl Pool {
         let concerns = |child: &Child| match &child.key {
             ChildKey::Caller(CallerKey::Known(_)) => child.link.serves(connection),
             ChildKey::Shared => true,
-            own => own.belongs_to(connection),
+            key @ (ChildKey::Lobby(_) | ChildKey::Caller(CallerKey::Connection(..))) => {
+                key.belongs_to(connection)
+            }
         };
         state.children.values().filter(|child| concerns(child)).cloned().collect()
     }

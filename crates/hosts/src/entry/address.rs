@@ -1,6 +1,6 @@
 //! Which remote servers `wrap` can stand in for, as far as the configuration shows.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::{Headers, NO_OAUTH};
 
@@ -11,13 +11,7 @@ pub(super) fn check(address: &str, headers: &Headers) -> Result<(), String> {
     match host {
         // Filled in by the host when it starts the server.
         Some(host) if host.contains('$') => {}
-        Some(host) if is_loopback(host) => return Ok(()),
-        Some(host) if is_private(host) => {
-            return Err(format!(
-                "its address {host} is a private one: callsign goes there only with `allow_private = true` in \
-                 its configuration"
-            ));
-        }
+        Some(host) if is_local(host) => return Ok(()),
         Some(_) => {}
         None if address.starts_with('$') => {}
         None => return Err("its address is not one of HTTP".to_owned()),
@@ -35,26 +29,19 @@ fn host(address: &str) -> Option<&str> {
     host.split(':').next().filter(|host| !host.is_empty())
 }
 
-fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Addresses, and names that only a local network knows.
-fn is_private(host: &str) -> bool {
+/// This machine, and the local network: addresses, and names that nobody else knows. Nobody there offers a login.
+fn is_local(host: &str) -> bool {
     if let Ok(address) = host.parse::<IpAddr>() {
         return match address {
-            IpAddr::V4(address) => address.is_private() || address.is_link_local(),
-            IpAddr::V6(address) => is_local(address),
+            IpAddr::V4(address) => address.is_loopback() || address.is_private() || address.is_link_local(),
+            IpAddr::V6(address) => {
+                address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local()
+            }
         };
     }
     let host = host.to_ascii_lowercase();
     let local = [".local", ".lan", ".internal", ".home.arpa", ".localhost"];
     !host.contains('.') || local.iter().any(|ending| host.ends_with(ending))
-}
-
-fn is_local(address: Ipv6Addr) -> bool {
-    address.is_unique_local() || address.is_unicast_link_local()
 }
 
 #[cfg(test)]
@@ -75,9 +62,11 @@ mod tests {
         check("https://tracker.example/mcp", false, true);
         check("${BASE}/mcp", false, true);
         check("https://${HOST}/mcp", false, true);
-        check("http://192.168.1.4/mcp", false, false);
-        check("http://nas:8080/mcp", false, false);
-        check("http://box.local", false, false);
+        check("http://192.168.1.4/mcp", true, true);
+        check("http://[fd00::1]/mcp", true, true);
+        check("http://nas:8080/mcp", true, true);
+        check("http://box.local", true, true);
+        check("https://8.8.8.8/mcp", false, true);
         check("unix:///run/x.sock", false, false);
     }
 }

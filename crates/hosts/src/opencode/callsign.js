@@ -112,7 +112,7 @@ function wrapEntry(name, entry) {
   if (entry.type !== "remote" || typeof entry.url !== "string" || usesOAuth(name, entry)) return undefined
   const { url, headers, oauth: _, ...rest } = entry
   const some = isObject(headers) && Object.keys(headers).length > 0
-  const options = [...(some ? ["--headers-env", HEADERS_VARIABLE] : []), "--url", url]
+  const options = [...(some ? ["--headers-env", HEADERS_VARIABLE] : []), "--allow-private", "--url", url]
   const environment = some ? { [HEADERS_VARIABLE]: JSON.stringify(headers) } : {}
   return { ...rest, type: "local", command: wrapCommand(name, options), environment }
 }

@@ -22,7 +22,7 @@ fn codex_entries() {
         "[mcp_servers.r]\nurl = \"https://a.example/mcp\" # c\nbearer_token_env_var = \"TOK\"\nenabled = true\n\n\
          [mcp_servers.r.http_headers]\nX-A = \"1\"\n\n[mcp_servers.r.env_http_headers]\nX-T = \"CODEX_THREAD_ID\"\n",
         "[mcp_servers.r]\ncommand = \"/opt/bin/callsign\" # c\nargs = [\"wrap\", \"--name\", \"r\", \"--host\", \"codex\", \
-         \"--state-dir\", \"/var/lib/call sign\", \"--headers-env\", \"CALLSIGN_ENTRY_HEADERS\", \"--url\", \
+         \"--state-dir\", \"/var/lib/call sign\", \"--headers-env\", \"CALLSIGN_ENTRY_HEADERS\", \"--allow-private\", \"--url\", \
          \"https://a.example/mcp\"]\nenv_vars = [\"TOK\"]\nenv = { CALLSIGN_ENTRY_HEADERS = '{\"Authorization\":\"Bearer \
          {env:TOK}\",\"X-A\":\"1\"}' }\nenabled = true\n\n\n",
     );
@@ -36,14 +36,15 @@ fn claude_code_entries() {
          \"headers\": {\n        \"X\": \"${K}\"\n      }\n    }\n  }\n}\n",
         "{\n  \"mcpServers\": {\n    \"r\": {\n      \"type\": \"stdio\",\n      \"command\": \"/opt/bin/callsign\",\n      \
          \"args\": [\"wrap\", \"--name\", \"r\", \"--host\", \"claude-code\", \"--state-dir\", \"/var/lib/call sign\", \
-         \"--headers-env\", \"CALLSIGN_ENTRY_HEADERS\", \"--url\", \"https://a.example/mcp\"],\n      \"env\": \
+         \"--headers-env\", \"CALLSIGN_ENTRY_HEADERS\", \"--allow-private\", \"--url\", \"https://a.example/mcp\"],\n      \"env\": \
          {\"CALLSIGN_ENTRY_HEADERS\": \"{\\\"X\\\":\\\"${K}\\\"}\"}\n    }\n  }\n}\n",
     );
     let hook = content(Host::ClaudeCode, 1);
     let (done, _) = installed(hook, "{\n  \"model\": \"x\"\n}\n");
-    let expected = "{\n  \"model\": \"x\",\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\n        \"hooks\": [\n          {\n            \
-         \"command\": \"\\\"/opt/bin/callsign\\\" announce --state-dir '/var/lib/call sign'\",\n            \"type\": \
-         \"command\"\n          }\n        ],\n        \"matcher\": \"mcp__.*\"\n      }\n    ]\n  }\n}\n";
+    let expected = "{\n  \"model\": \"x\",\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\n        \"matcher\": \"mcp__.*\",\n        \
+         \"hooks\": [\n          {\n            \"type\": \"command\",\n            \"command\": \
+         \"\\\"/opt/bin/callsign\\\" announce --state-dir '/var/lib/call sign'\"\n          }\n        ]\n      }\n    ]\n  \
+         }\n}\n";
     assert_eq!(text(&done.bytes.unwrap()), expected);
 }
 
@@ -70,7 +71,6 @@ fn what_cannot_be_wrapped_is_left_and_said() {
     let codex = |body: &str| format!("[mcp_servers.x]\n{body}\n");
     check(Host::Codex, &codex("url = \"https://a.example/mcp\""), "x", "OAuth");
     check(Host::Codex, &codex("url = \"http://127.0.0.1/mcp\"\nscopes = [\"a\"]"), "x", "OAuth");
-    check(Host::Codex, &codex("url = \"http://192.168.0.2/mcp\""), "x", "allow_private");
     check(Host::Codex, &codex("command = \"a\"\nenv = { PYTHONPATH = \"x\" }"), "x", "PYTHONPATH");
     check(
         Host::Codex,

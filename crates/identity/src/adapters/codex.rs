@@ -34,14 +34,14 @@ pub(super) static ADAPTER: Adapter = Adapter {
 
 #[derive(Default, Deserialize)]
 struct Turn<'a> {
-    #[serde(borrow, default)]
-    session_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    thread_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    turn_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    parent_thread_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "session_id")]
+    session: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "thread_id")]
+    thread: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "turn_id")]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "parent_thread_id")]
+    parent: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -56,19 +56,19 @@ fn meta(keys: &Keys<'_>) -> Claim {
         keys.codex_turn.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     let own = id(keys.codex_thread);
     // Codex writes `threadId` over whatever a client of its own put there; the rest such a client may have made up.
-    let said = turn.thread_id.as_deref();
+    let said = turn.thread.as_deref();
     let contradicts = own.as_ref().is_some_and(|own| said.is_some_and(|said| said != own.as_str()));
     if contradicts {
         return Claim { thread: own, ..Claim::default() };
     }
-    let of_turn = as_id(turn.thread_id);
-    let session = id(keys.codex_session).or_else(|| as_id(turn.session_id));
+    let of_turn = as_id(turn.thread);
+    let session = id(keys.codex_session).or_else(|| as_id(turn.session));
     Claim {
         // Before 0.123 the session was the conversation that calls.
         thread: own.or(of_turn).or_else(|| keys.codex_turn.and(session.clone())),
         session: session.filter(|_| keys.codex_turn.is_some()),
-        parent: as_id(turn.parent_thread_id),
-        turn: as_id(turn.turn_id),
+        parent: as_id(turn.parent),
+        turn: as_id(turn.id),
         call: id(keys.codex_call).filter(|_| keys.codex_turn.is_some()),
         workspace: sandbox(keys.codex_sandbox).or_else(|| sandbox(keys.codex_sandbox_meta)),
         ..Claim::default()
@@ -77,5 +77,5 @@ fn meta(keys: &Keys<'_>) -> Claim {
 
 fn sandbox(raw: Option<&RawValue>) -> Option<Box<str>> {
     let sandbox: Sandbox<'_> = serde_json::from_str(raw?.get()).ok()?;
-    sandbox.cwd.map(|cwd| cwd.into())
+    sandbox.cwd.map(Into::into)
 }

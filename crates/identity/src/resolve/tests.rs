@@ -20,6 +20,7 @@ impl Headers for Sent {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what it is compared with is one")]
 fn id(text: &str) -> Option<Id> {
     Some(Id::new(text).unwrap())
 }

@@ -1,4 +1,4 @@
-//! `echo-server --stdio | --http ADDR [--page-size N] [--stream] [--log FILE]`: see `testkit::echo`.
+//! `echo-server --stdio | --http ADDR [--page-size N] [--stream] [--log FILE] …`: see `testkit::echo`.
 
 use std::process::ExitCode;
 

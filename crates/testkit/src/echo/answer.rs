@@ -117,6 +117,10 @@ fn answer(call: &Call<'_>, method: &str) -> Reply {
         ),
         "resources/templates/list" => call.list(r#""resourceTemplates":[]"#),
         "resources/read" => match params.uri.as_deref() {
+            Some(uri @ "test://whoami") => call.list(&format!(
+                r#""contents":[{{"uri":"{uri}","mimeType":"application/json","text":{}}}]"#,
+                quote(&tools::whoami(call, "").to_string())
+            )),
             Some(uri) if uri.starts_with("test://") => call.list(&format!(
                 r#""contents":[{{"uri":{uri},"mimeType":"text/plain","text":{uri}}}]"#,
                 uri = quote(uri)
@@ -155,6 +159,7 @@ fn initialize(call: &Call<'_>) -> Reply {
 
 fn tools_list(call: &Call<'_>) -> Reply {
     let mut all: Vec<String> = tools::TOOLS.iter().map(tools::Tool::json).collect();
+    all.extend(call.session.options.workspace_tool.then(|| tools::WORKSPACE_TOOL.to_owned()));
     let grown = call.session.state().grown;
     all.extend((1..=grown).map(|number| {
         format!(r#"{{"name":"grown-{number}","description":"Grown.","inputSchema":{{"type":"object"}}}}"#)

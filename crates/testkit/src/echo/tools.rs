@@ -65,6 +65,9 @@ pub(super) const TOOLS: &[Tool] = &[
     },
 ];
 
+/// Gives its arguments back as they came.
+pub(super) const WORKSPACE_TOOL: &str = r#"{"name":"task","description":"Adds a task.","inputSchema":{"type":"object","properties":{"title":{"type":"string"},"workspace":{"type":"string"}},"required":["title","workspace"]}}"#;
+
 impl Tool {
     pub(super) fn json(&self) -> String {
         let Self { name, description, properties } = self;
@@ -93,13 +96,17 @@ struct Arguments<'a> {
 }
 
 pub(super) fn call(call: &Call<'_>) -> Reply {
-    let arguments = call.params.arguments.map_or("{}", |raw| raw.get());
-    let Ok(arguments) = serde_json::from_str::<Arguments<'_>>(arguments) else {
+    let raw = call.params.arguments.map_or("{}", |raw| raw.get());
+    let Ok(arguments) = serde_json::from_str::<Arguments<'_>>(raw) else {
         return call.refuse(-32602, "arguments do not fit");
     };
     match call.params.name.as_deref() {
         Some("echo") => text(call, arguments.text.map_or("\"\"", |raw| raw.get())),
-        Some("whoami") => text(call, &quote(&whoami(call, &arguments).to_string())),
+        Some("whoami") => {
+            let prefix = arguments.prefix.as_deref().unwrap_or("CALLSIGN_");
+            text(call, &quote(&whoami(call, prefix).to_string()))
+        }
+        Some("task") if call.session.options.workspace_tool => text(call, &quote(raw)),
         Some("sleep") => sleep(call, &arguments),
         Some("progress") => progress(call, &arguments),
         Some("ask") => ask(call, &arguments),
@@ -137,8 +144,8 @@ fn text(call: &Call<'_>, quoted: &str) -> Reply {
     call.ok(&content(quoted))
 }
 
-fn whoami(call: &Call<'_>, arguments: &Arguments<'_>) -> Value {
-    let prefix = arguments.prefix.as_deref().unwrap_or("CALLSIGN_");
+/// What this process was given, and what came with the call.
+pub(super) fn whoami(call: &Call<'_>, prefix: &str) -> Value {
     let env: serde_json::Map<String, Value> = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
         .filter(|(name, _)| name.starts_with(prefix))

@@ -15,11 +15,21 @@ pub(super) struct Expected {
 /// The first version of Codex that names the calling thread with each call.
 const CODEX_THREAD_ID: Version = Version(0, 123, 0);
 
-/// `installed`: the piece is there by which this host says who calls.
-pub(super) fn expected(host: Host, version: Option<Version>, installed: bool) -> Expected {
+/// What is installed in a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Installed {
+    /// We stand before none of its servers.
+    No,
+    /// We stand before its servers.
+    Servers,
+    /// So we do, and the piece is there by which the host says who calls.
+    ServersAndHook,
+}
+
+pub(super) fn expected(host: Host, version: Option<Version>, installed: Installed) -> Expected {
     let row = |what, trust, why| Expected { what, trust, why };
     let nothing = "nothing";
-    if !installed && !matches!(host, Host::ClaudeCode) {
+    if installed == Installed::No {
         return row(nothing, "none", "callsign does not stand before its servers");
     }
     match host {
@@ -33,7 +43,7 @@ pub(super) fn expected(host: Host, version: Option<Version>, installed: bool) ->
             "this version sends it in the turn's metadata; 0.123 and later name the thread",
         ),
         Host::Codex => row("thread, session, parent", "host", "Codex sends them with each call"),
-        Host::ClaudeCode if installed => {
+        Host::ClaudeCode if installed == Installed::ServersAndHook => {
             row("session, subagent", "host", "the PreToolUse hook announces each call")
         }
         Host::ClaudeCode => row(
@@ -60,18 +70,20 @@ mod tests {
             assert_eq!(found.trust, trust, "{host} {version:?}");
             assert!(found.what.contains(what), "{found:?}");
         };
-        check(Host::Codex, Some("codex-cli 0.166.0"), true, "host", "thread");
-        check(Host::Codex, Some("codex-cli 0.122.0"), true, "host", "session");
-        check(Host::Codex, None, true, "host", "thread");
-        check(Host::Codex, None, false, "none", "nothing");
-        check(Host::Opencode, Some("1.18.33"), true, "host", "title");
-        check(Host::Opencode, Some("1.18.33"), false, "none", "nothing");
-        check(Host::Opencode, Some("2.0.1"), true, "host", "session");
-        check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), true, "host", "subagent");
-        check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), false, "declared", "session");
-        check(Host::Goose, None, true, "host", "session");
-        check(Host::Vscode, None, true, "host", "conversation");
-        check(Host::Cursor, None, true, "none", "nothing");
-        check(Host::Gemini, None, true, "none", "nothing");
+        let (no, servers, both) = (Installed::No, Installed::Servers, Installed::ServersAndHook);
+        check(Host::Codex, Some("codex-cli 0.166.0"), servers, "host", "thread");
+        check(Host::Codex, Some("codex-cli 0.122.0"), servers, "host", "session");
+        check(Host::Codex, None, servers, "host", "thread");
+        check(Host::Codex, None, no, "none", "nothing");
+        check(Host::Opencode, Some("1.18.33"), servers, "host", "title");
+        check(Host::Opencode, Some("1.18.33"), no, "none", "nothing");
+        check(Host::Opencode, Some("2.0.1"), servers, "host", "session");
+        check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), both, "host", "subagent");
+        check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), servers, "declared", "session");
+        check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), no, "none", "nothing");
+        check(Host::Goose, None, servers, "host", "session");
+        check(Host::Vscode, None, servers, "host", "conversation");
+        check(Host::Cursor, None, servers, "none", "nothing");
+        check(Host::Gemini, None, servers, "none", "nothing");
     }
 }

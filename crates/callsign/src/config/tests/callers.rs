@@ -229,7 +229,9 @@ fn variables_that_cannot_be_handed_on() {
         ],
     );
     let mut passed = child("env_vars = [\"A\"]\nisolation = \"shared\"");
-    assert_eq!(pass_variable(&mut passed, "LD_X"), Err(format!("`LD_X` {code}")));
+    // What the host's own entry gives its server is not ours to judge.
+    assert_eq!(pass_variable(&mut passed, "LD_X"), Ok(()));
+    assert!(pass_variable(&mut passed, "CALLSIGN_X").is_err());
     assert_eq!(
         pass_variable(&mut passed, "CODEX_THREAD_ID"),
         Err("`CODEX_THREAD_ID` differs per caller, and `isolation = \"shared\"` is one process for all; take one of \

@@ -25,6 +25,11 @@ impl Message {
         filled
     }
 
+    /// Whether somebody makes it: who is put into it on the way.
+    pub(super) fn is_request(&self) -> bool {
+        !self.id.is_empty()
+    }
+
     /// What the echo server answers to `vendor/echo`.
     pub(super) fn answer(&self, number: u64) -> String {
         let id = self.id.replace('\u{e002}', &number.to_string());

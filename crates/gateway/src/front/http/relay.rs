@@ -74,17 +74,10 @@ async fn relay(
     if modern {
         check_mirrors(inbound, &message)?;
     }
-    let unopened;
-    let connection = match &session {
-        Some(session) => &session.connection,
-        None => {
-            let outlet = Outlet::Stateless;
-            unopened = Arc::new(Connection::new(inbound.principal.clone(), outlet, inbound.channel));
-            &unopened
-        }
-    };
-    let call = identified(inbound, connection, message)?;
-    let standing = connection.standing();
+    let stands_alone =
+        || Arc::new(Connection::new(inbound.principal.clone(), Outlet::Stateless, inbound.channel));
+    let connection = session.as_ref().map_or_else(stands_alone, |session| Arc::clone(&session.connection));
+    let call = identified(inbound, &connection, message)?;
     if let Some(session) = &session
         && let Some(link) = session.link()
     {
@@ -144,11 +137,8 @@ async fn relay(
         passed_back(remote, response, remote.options.timeout.filter(|_| !listens), under_way)
     };
     if message.method() == "initialize" && status == StatusCode::OK && session.is_none() {
-        let session = front
-            .sessions
-            .open(&inbound.principal, inbound.channel, &inbound.server)
-            .ok_or(CallError::ShuttingDown)?;
-        session.connection.adopt_standing(standing);
+        let session = open(front, inbound)?;
+        session.connection.adopt_standing(connection.standing());
         session.set_upstream(upstream);
         response.headers_mut().insert(SESSION_ID, session.id.clone());
     }
@@ -166,14 +156,16 @@ async fn fall_back(
     let Ok(link) = old_sse::connect(remote).await else {
         return Ok(passed_back(remote, response, remote.options.timeout, None));
     };
-    let session = front
-        .sessions
-        .open(&inbound.principal, inbound.channel, &inbound.server)
-        .ok_or(CallError::ShuttingDown)?;
+    let session = open(front, inbound)?;
     let standing = remote.options.identification.standing(inbound.channel, Some(&call.message));
     session.connection.set_standing(standing);
     session.set_link(Arc::clone(&link));
     Ok(exchange::over_link(front, inbound, &session, &link, call).await)
+}
+
+fn open(front: &Front, inbound: &Inbound) -> Result<Arc<Session>, CallError> {
+    let opened = front.sessions.open(&inbound.principal, inbound.channel, &inbound.server);
+    opened.ok_or(CallError::ShuttingDown)
 }
 
 /// Who sends a message. Only requests name somebody.
