@@ -5,6 +5,7 @@
 //!          ├ tidy.rs          what no compiler checks
 //!          ├ conformance.rs   the official suite, with and without us
 //!          ├ everything.rs    a real server, with and without us
+//!          ├ interop.rs       what we sign, verified by others
 //!          └ bench.rs         us and our peers, in one run
 //! prove.rs                    the long gates
 //! ```
@@ -20,6 +21,7 @@ mod conformance;
 mod everything;
 mod fixture;
 mod http1;
+mod interop;
 mod process;
 mod prove;
 mod test;

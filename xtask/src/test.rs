@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::process::{run as run_command, run_within};
 use crate::workspace::{Workspace, environment};
-use crate::{bench, conformance, everything, tidy, tools};
+use crate::{bench, conformance, everything, interop, tidy, tools};
 
 struct Part {
     name: &'static str,
@@ -26,7 +26,7 @@ enum Outcome {
     SkippedByPermission(String),
 }
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     Part { name: "tools", needs: &[], run: |workspace| Ok(tools_part(workspace)) },
     Part { name: "fmt", needs: &[], run: fmt },
     Part { name: "clippy", needs: &[], run: clippy },
@@ -38,6 +38,7 @@ const PARTS: [Part; 12] = [
     Part { name: "tidy", needs: &[], run: tidy_part },
     Part { name: "conformance", needs: &["build"], run: conformance_part },
     Part { name: "everything", needs: &["build"], run: everything_part },
+    Part { name: "interop", needs: &["build"], run: interop_part },
     Part { name: "bench-smoke", needs: &["build"], run: bench_smoke },
 ];
 
@@ -238,6 +239,10 @@ fn conformance_part(workspace: &Workspace) -> Result<Outcome> {
 
 fn everything_part(workspace: &Workspace) -> Result<Outcome> {
     with_npm(workspace, everything::run)
+}
+
+fn interop_part(workspace: &Workspace) -> Result<Outcome> {
+    with_npm(workspace, interop::run)
 }
 
 fn bench_smoke(workspace: &Workspace) -> Result<Outcome> {

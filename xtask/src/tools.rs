@@ -15,6 +15,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     let steps = [
         ("Debian packages", debian(workspace, &workspace.pins.debian.test)),
         ("npm packages", npm(workspace, "npm", &workspace.pins.npm)),
+        ("PyPI packages", pypi(workspace, "pypi-test", &workspace.pins.pypi_test)),
         ("npm hosts", npm(workspace, "npm-hosts", &workspace.pins.npm_hosts)),
         ("OpenCode's plugin library", opencode_plugin(workspace)),
         ("cargo tools", cargo_tools(workspace)),
@@ -28,7 +29,7 @@ pub(crate) fn install_peers(workspace: &Workspace) -> Result<()> {
         ("Debian packages", debian(workspace, &workspace.pins.debian.bench)),
         ("npm packages", npm(workspace, "npm", &workspace.pins.npm)),
         ("npm peers", npm(workspace, "npm-peers", &workspace.pins.npm_peers)),
-        ("PyPI peers", pypi(workspace)),
+        ("PyPI peers", pypi(workspace, "pypi", &workspace.pins.pypi)),
         ("crate peers", crates(workspace)),
     ];
     all(steps)
@@ -159,11 +160,11 @@ fn cargo_install(workspace: &Workspace, name: &str, version: &str, root: &str) -
     run(&mut command)
 }
 
-fn pypi(workspace: &Workspace) -> Result<()> {
-    let home = workspace.tool("pypi");
+fn pypi(workspace: &Workspace, directory: &str, packages: &BTreeMap<String, String>) -> Result<()> {
+    let home = workspace.tool(directory);
     let pip = home.join("bin/pip");
-    for (name, version) in &workspace.pins.pypi {
-        let installed = pypi_version(workspace, name).ok();
+    for (name, version) in packages {
+        let installed = version_in(workspace, &home, name).ok();
         if installed.as_ref() == Some(version) {
             continue;
         }
@@ -182,7 +183,11 @@ fn pypi(workspace: &Workspace) -> Result<()> {
 }
 
 pub(crate) fn pypi_version(workspace: &Workspace, name: &str) -> Result<String> {
+    version_in(workspace, &workspace.tool("pypi"), name)
+}
+
+fn version_in(workspace: &Workspace, home: &Path, name: &str) -> Result<String> {
     let script = format!("from importlib.metadata import version; print(version('{name}'))");
-    let text = output(workspace.command(workspace.tool("pypi/bin/python")).args(["-c", &script]))?;
+    let text = output(workspace.command(home.join("bin/python")).args(["-c", &script]))?;
     Ok(text.trim().to_owned())
 }

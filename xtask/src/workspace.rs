@@ -24,6 +24,7 @@ pub(crate) struct Pins {
     pub(crate) npm: BTreeMap<String, String>,
     pub(crate) npm_hosts: BTreeMap<String, String>,
     pub(crate) npm_peers: BTreeMap<String, String>,
+    pub(crate) pypi_test: BTreeMap<String, String>,
     pub(crate) pypi: BTreeMap<String, String>,
     pub(crate) crates: BTreeMap<String, String>,
 }

@@ -42,7 +42,7 @@ pub use environment::Environment;
 pub use http::check_url;
 pub use lookup::{Sources, load};
 pub use mistake::{ConfigErrors, Mistake};
-pub use names::{check_header, check_variable};
+pub use names::{check_header, check_variable, is_variable};
 pub use serve::{Auth, OpenToOthers, ServeConfig};
 pub use value::entry_header_value;
 pub use variables::pass_variable;

@@ -111,7 +111,7 @@ pub fn run(
         let identification = identification_for(&plan.state, &plan.config, &host)?;
         let around =
             Surroundings { spawner, host, identification: Arc::clone(&identification), tasks: tasks.clone() };
-        let house = House { around, plan };
+        let house = House { plan, around };
         let servers = house.servers(&house.plan.config, None);
         let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
         let front = Arc::new(Front::new(servers, house.access(listen, tokens), identification, tasks.clone()));

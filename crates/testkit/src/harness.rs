@@ -187,12 +187,7 @@ impl Setup {
     }
 
     /// As [`Self::run`], with something to read on stdin.
-    pub fn run_with(
-        &self,
-        files: &Files,
-        arguments: &[&str],
-        input: &[u8],
-    ) -> (Option<i32>, String, String) {
+    pub fn run_with(&self, files: &Files, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
         use std::io::Write as _;
         let mut child = self
             .command(files, arguments)

@@ -103,7 +103,7 @@ impl Around<'_> {
             // In the home directory both scopes are the same files.
             targets.retain(|target| !seen.contains(&target.path));
             seen.extend(targets.iter().map(|target| target.path.clone()));
-            scopes.extend(self.examine_scope(host, scope, &targets, &mut findings));
+            scopes.extend(examine_scope(host, scope, &targets, &mut findings));
         }
         if program.is_none() && scopes.is_empty() {
             return None;
@@ -119,61 +119,6 @@ impl Around<'_> {
             self.examine_opencode(&mut findings);
         }
         Some(HostReport { host: host.name(), version: text, scopes, identity, findings })
-    }
-
-    /// None: there is no file of this scope.
-    fn examine_scope(
-        &self,
-        host: Host,
-        scope: Scope,
-        targets: &[Target],
-        findings: &mut Vec<Finding>,
-    ) -> Option<ScopeReport> {
-        let mut report = ScopeReport { scope: scope.name(), ..ScopeReport::default() };
-        let mut hook = None;
-        for Target { path, content } in targets {
-            let Ok(bytes) = std::fs::read(path) else {
-                hook = hook.or(matches!(content, Content::Hook).then_some(false));
-                continue;
-            };
-            report.files.push(path.clone());
-            let found = match hosts::inspect(*content, &known(), &bytes) {
-                Ok(found) => found,
-                Err(error) => {
-                    let fix = Some(format!("put {} right", path.display()));
-                    findings.push(Finding::problem(format!("{}:{error}", path.display()), fix));
-                    continue;
-                }
-            };
-            if matches!(content, Content::Hook) {
-                hook = Some(!found.ours.is_empty());
-            }
-            programs(host, scope, &found, findings);
-            let Found { ours, to_wrap, left, programs: _ } = found;
-            report.wrapped.extend(ours);
-            report.to_wrap.extend(to_wrap);
-            report.left.extend(left);
-        }
-        if report.files.is_empty() {
-            return None;
-        }
-        report.installed = !report.wrapped.is_empty();
-        let install = command("install", host, scope);
-        if report.installed && hook == Some(false) {
-            let what = format!(
-                "{host} ({scope}) has wrapped servers and no PreToolUse hook: who calls is only declared"
-            );
-            findings.push(Finding::problem(what, Some(install.clone())));
-        }
-        if report.installed && !report.to_wrap.is_empty() {
-            let what = format!("{host} ({scope}): not wrapped yet: {}", report.to_wrap.join(", "));
-            findings.push(Finding::note(what, Some(install.clone())));
-        }
-        for Left { name, why } in &report.left {
-            let fix = why.contains("OAuth").then(|| format!("if it needs no login: {install} --also {name}"));
-            findings.push(Finding::note(format!("{host} ({scope}): left unwrapped: {name}: {why}"), fix));
-        }
-        Some(report)
     }
 
     /// What the plugin will leave alone in OpenCode's own files.
@@ -200,6 +145,60 @@ impl Around<'_> {
             }
         }
     }
+}
+
+/// None: there is no file of this scope.
+fn examine_scope(
+    host: Host,
+    scope: Scope,
+    targets: &[Target],
+    findings: &mut Vec<Finding>,
+) -> Option<ScopeReport> {
+    let mut report = ScopeReport { scope: scope.name(), ..ScopeReport::default() };
+    let mut hook = None;
+    for Target { path, content } in targets {
+        let Ok(bytes) = std::fs::read(path) else {
+            hook = hook.or(matches!(content, Content::Hook).then_some(false));
+            continue;
+        };
+        report.files.push(path.clone());
+        let found = match hosts::inspect(*content, &known(), &bytes) {
+            Ok(found) => found,
+            Err(error) => {
+                let fix = Some(format!("put {} right", path.display()));
+                findings.push(Finding::problem(format!("{}:{error}", path.display()), fix));
+                continue;
+            }
+        };
+        if matches!(content, Content::Hook) {
+            hook = Some(!found.ours.is_empty());
+        }
+        programs(host, scope, &found, findings);
+        let Found { ours, to_wrap, left, programs: _ } = found;
+        report.wrapped.extend(ours);
+        report.to_wrap.extend(to_wrap);
+        report.left.extend(left);
+    }
+    if report.files.is_empty() {
+        return None;
+    }
+    report.installed = !report.wrapped.is_empty();
+    let install = command("install", host, scope);
+    if report.installed && hook == Some(false) {
+        let what = format!(
+            "{host} ({scope}) has wrapped servers and no PreToolUse hook: who calls is only declared"
+        );
+        findings.push(Finding::problem(what, Some(install.clone())));
+    }
+    if report.installed && !report.to_wrap.is_empty() {
+        let what = format!("{host} ({scope}): not wrapped yet: {}", report.to_wrap.join(", "));
+        findings.push(Finding::note(what, Some(install.clone())));
+    }
+    for Left { name, why } in &report.left {
+        let fix = why.contains("OAuth").then(|| format!("if it needs no login: {install} --also {name}"));
+        findings.push(Finding::note(format!("{host} ({scope}): left unwrapped: {name}: {why}"), fix));
+    }
+    Some(report)
 }
 
 /// Entries that run a callsign that is gone do not start.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use self::files::HostFile;
 use self::records::Records;
 use crate::app::Global;
-use crate::config::{Environment, check_header, check_variable};
+use crate::config::{Environment, check_header, check_variable, is_variable};
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::state::StateDir;
@@ -273,7 +273,8 @@ pub(super) fn known() -> Settings {
         command: String::new(),
         options: Vec::new(),
         also: Vec::new(),
-        may_pass: |name| check_variable(name).is_ok(),
+        // What the entry gives its server it goes on giving; only our own names are not to be passed on.
+        may_pass: |name| check_variable(name).is_ok() || !name.starts_with("CALLSIGN_") && is_variable(name),
         may_send: |name| check_header(name).is_ok(),
     }
 }
@@ -313,7 +314,7 @@ fn show(step: &Step, done: &str) -> anyhow::Result<()> {
             Outcome::Write(bytes) => String::from_utf8_lossy(bytes),
             Outcome::Remove => "".into(),
         };
-        let plugin = path.ends_with(".js");
+        let plugin = row.path.extension().is_some_and(|extension| extension == "js");
         // A plugin of ours is as long as it is dull.
         let diff = if plugin { String::new() } else { hosts::unified(&path, &before, &after) };
         if !diff.is_empty() {

@@ -224,6 +224,7 @@ fn pass_variables(
                 let why = |why: String| wrong(format!("--headers-env: {name}: {why}"));
                 let value = config::entry_header_value(&value, environment).map_err(why)?;
                 config::check_header(&name).map_err(why)?;
+                let Some(value) = value else { continue };
                 http.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
                 http.headers.push((name, value));
             }

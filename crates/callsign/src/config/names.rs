@@ -119,7 +119,7 @@ pub fn check_variable(name: &str) -> Result<(), String> {
 }
 
 /// Whether every program can have a variable of this name.
-pub(super) fn is_variable(name: &str) -> bool {
+pub fn is_variable(name: &str) -> bool {
     let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     starts_well && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -106,8 +106,9 @@ pub(super) fn placeholder_in(text: &str) -> Option<&str> {
 }
 
 /// The value of a header that comes from a host's own entry. `{env:NAME}` is looked up; other braces are text, since
-/// the entry was written for the host. `Err` never shows the value: it may be a secret.
-pub fn entry_header_value(text: &str, environment: Environment<'_>) -> Result<Template, String> {
+/// the entry was written for the host. None where a variable is not set: hosts leave such a header out. `Err` never
+/// shows the value: it may be a secret.
+pub fn entry_header_value(text: &str, environment: Environment<'_>) -> Result<Option<Template>, String> {
     let mut value = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{env:") {
@@ -121,13 +122,13 @@ pub fn entry_header_value(text: &str, environment: Environment<'_>) -> Result<Te
         if name.starts_with("CALLSIGN_") {
             return Err(format!("{{env:{name}}}: `{name}` is callsign's own; take it out"));
         }
-        let found = environment.get(name);
-        value.push_str(&found.ok_or_else(|| format!("{{env:{name}}}: the variable {name} is not set"))?);
+        let Some(found) = environment.get(name) else { return Ok(None) };
+        value.push_str(&found);
         rest = behind;
     }
     value.push_str(rest);
     Carrier::Header.check(&value)?;
-    Ok(Template::literal(value))
+    Ok(Some(Template::literal(value)))
 }
 
 fn explain(error: &BadTemplate) -> String {

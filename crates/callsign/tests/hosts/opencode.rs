@@ -48,8 +48,8 @@ async fn all_240_calls_of_15_sessions_carry_their_own_session_and_call() {
         sessions.insert(opencode.session(&title).await, title);
     }
     let mut busy = JoinSet::new();
-    for session in sessions.keys().cloned() {
-        let opencode = opencode.clone();
+    for session in sessions.keys() {
+        let (opencode, session) = (opencode.clone(), session.clone());
         busy.spawn(async move {
             for _ in 0..TURNS {
                 opencode.prompt(&session, &burst()).await;

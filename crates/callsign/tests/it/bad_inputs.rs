@@ -2,6 +2,7 @@
 
 mod config;
 mod http;
+mod identity;
 mod messages;
 mod stdio;
 mod tools;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use ed25519_dalek::SigningKey as KeyPair;
 use serde::{Deserialize, Serialize};
 
 use super::key::{SigningKey, jwk, thumbprint};
@@ -104,15 +104,15 @@ impl Document {
     pub(super) fn jwks(&self) -> Result<String, KeyError> {
         let pairs = self.keys.iter().map(|row| self.pair(row));
         let keys: Result<Vec<String>, KeyError> =
-            pairs.map(|pair| Ok(jwk(pair?.public_key().as_ref()))).collect();
+            pairs.map(|pair| Ok(jwk(pair?.verifying_key().as_bytes()))).collect();
         Ok(format!("{{\"keys\":[{}]}}\n", keys?.join(",")))
     }
 
-    fn pair(&self, row: &Row) -> Result<Ed25519KeyPair, KeyError> {
-        let pair =
-            BASE64.decode(&row.seed).ok().and_then(|seed| Ed25519KeyPair::from_seed_unchecked(&seed).ok());
+    fn pair(&self, row: &Row) -> Result<KeyPair, KeyError> {
+        let seed = BASE64.decode(&row.seed).ok().and_then(|seed| <[u8; 32]>::try_from(seed).ok());
+        let pair = seed.map(|seed| KeyPair::from_bytes(&seed));
         let pair = pair.ok_or_else(|| self.garbled("a seed is 32 bytes in base64url"))?;
-        if thumbprint(pair.public_key().as_ref()) != row.kid {
+        if thumbprint(pair.verifying_key().as_bytes()) != row.kid {
             return Err(self.garbled("a kid is not that of its seed"));
         }
         Ok(pair)
@@ -136,10 +136,7 @@ impl Row {
     pub(super) fn random(now: u64) -> Result<Self, KeyError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(KeyError::Random)?;
-        // Every 32 bytes are a key.
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed)
-            .map_err(|_| KeyError::Random(getrandom::Error::UNEXPECTED))?;
-        let kid = thumbprint(pair.public_key().as_ref());
+        let kid = thumbprint(KeyPair::from_bytes(&seed).verifying_key().as_bytes());
         Ok(Self { kid, seed: BASE64.encode(seed), created_at: now, retired_at: None })
     }
 

@@ -4,20 +4,21 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use ed25519_dalek::{Signer as _, SigningKey as KeyPair};
 use ring::digest::{SHA256, digest};
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
 use crate::assertion::TYPE;
 
 pub(crate) struct SigningKey {
-    pair: Ed25519KeyPair,
+    /// Made by the library that signs fastest; what it signs is verified with another one.
+    pair: KeyPair,
     /// The first part of every token of this key, with its dot.
     header: String,
 }
 
 impl SigningKey {
-    pub(super) fn new(pair: Ed25519KeyPair) -> Self {
-        let kid = thumbprint(pair.public_key().as_ref());
+    pub(super) fn new(pair: KeyPair) -> Self {
+        let kid = thumbprint(pair.verifying_key().as_bytes());
         let header = format!(r#"{{"alg":"EdDSA","typ":"{TYPE}","kid":"{kid}"}}"#);
         let header = format!("{}.", BASE64.encode(header));
         Self { pair, header }
@@ -28,9 +29,7 @@ impl SigningKey {
     }
 
     pub(crate) fn sign(&self, message: &[u8]) -> [u8; 64] {
-        let mut signature = [0; 64];
-        signature.copy_from_slice(self.pair.sign(message).as_ref());
-        signature
+        self.pair.sign(message).to_bytes()
     }
 }
 

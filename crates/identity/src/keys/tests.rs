@@ -5,7 +5,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use ed25519_dalek::SigningKey as KeyPair;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,8 +35,8 @@ fn mode(directory: &Path, name: &str) -> u32 {
 #[test]
 fn a_key_is_named_and_signs_as_the_rfc_shows() {
     let seed = BASE64.decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A").unwrap();
-    let pair = Ed25519KeyPair::from_seed_unchecked(&seed).unwrap();
-    let public = pair.public_key().as_ref().to_owned();
+    let pair = KeyPair::from_bytes(&seed.try_into().unwrap());
+    let public = pair.verifying_key().to_bytes();
     assert_eq!(BASE64.encode(&public), "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo");
     assert_eq!(key::thumbprint(&public), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     let signed = b"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc";

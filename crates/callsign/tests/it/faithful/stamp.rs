@@ -8,13 +8,8 @@ const IDENTITY: &str = r#""dev.callsign/identity":"#;
 
 /// What stands before and after the members that were put in, for each place they can be put: in a `_meta` that is
 /// there, in one that is made, in parameters that are made.
-const SHAPES: [(&str, &str); 5] = [
-    ("", ","),
-    ("", ""),
-    (r#""_meta":{"#, "},"),
-    (r#""_meta":{"#, "}"),
-    (r#""params":{"_meta":{"#, "}},"),
-];
+const SHAPES: [(&str, &str); 5] =
+    [("", ","), ("", ""), (r#""_meta":{"#, "},"), (r#""_meta":{"#, "}"), (r#""params":{"_meta":{"#, "}},")];
 
 /// The one stamp of a text.
 #[derive(Debug)]

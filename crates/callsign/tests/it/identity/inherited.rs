@@ -59,7 +59,10 @@ async fn what_the_host_of_a_pipe_says_at_its_start_is_declared_and_gives_way_to_
     client.connect_with(named("goose")).await.expect("connected");
     let whoami = whoami_as(&client, &json!({})).await;
     assert_eq!(told(&whoami)["session"], "OUTER");
-    assert_eq!((&told(&whoami)["trust"], &told(&whoami)["source"]), (&json!("declared"), &json!("environment")));
+    assert_eq!(
+        (&told(&whoami)["trust"], &told(&whoami)["source"]),
+        (&json!("declared"), &json!("environment"))
+    );
     let whoami = whoami_as(&client, &json!({ "agent-session-id": "mine" })).await;
     assert_eq!((&told(&whoami)["session"], &told(&whoami)["trust"]), (&json!("mine"), &json!("host")));
     // A call has named another one: the connection is shared, and what was said of it all is worth nothing.

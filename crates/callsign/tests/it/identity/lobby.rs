@@ -32,7 +32,10 @@ async fn a_server_that_needs_the_thread_shows_its_tools_under_codex_and_gets_the
         let program = bin("echo-server");
         let command = [program.as_str(), NEEDY[0], NEEDY[1], "--log", &log];
         let (client, _files) = setup().wrap(era, &["--host", "codex"], &command);
-        client.connect_with(if era == Era::Legacy { named(CODEX) } else { json!({}) }).await.expect("connected");
+        client
+            .connect_with(if era == Era::Legacy { named(CODEX) } else { json!({}) })
+            .await
+            .expect("connected");
         assert_eq!(tools(&client).await, 11, "{era:?}");
         let lobby = &started_with(Path::new(&log))[0];
         for (name, value) in [

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::client::{Client, Era};
 use testkit::harness::{Gateway, HttpServer};
 
@@ -105,7 +105,7 @@ async fn a_program_that_fails_or_takes_what_is_not_its_own_stops_the_call() {
         assert_eq!(name_of(&failure), "headers_command_failed", "{thread}: {failure:?}");
         assert!(failure.text().contains(says), "{thread}: {}", failure.text());
     }
-    assert_eq!(messages(rig.log(), "tools/call"), [const { Value::Null }; 0], "the server was not called");
+    assert!(messages(rig.log(), "tools/call").is_empty(), "the server was not called");
     let text = std::fs::read_to_string(rig.log()).expect("a log");
     assert!(!text.contains("EVIL"), "{text}");
     // The next caller is served.

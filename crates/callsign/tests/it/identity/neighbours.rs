@@ -96,7 +96,10 @@ async fn a_header_is_not_the_hosts_own_metadata() {
     for field in ["host", "session", "thread"] {
         assert_eq!(told(&declared)[field], told(&own)[field], "{field}");
     }
-    assert_eq!((&told(&declared)["trust"], &told(&declared)["source"]), (&json!("declared"), &json!("header")));
+    assert_eq!(
+        (&told(&declared)["trust"], &told(&declared)["source"]),
+        (&json!("declared"), &json!("header"))
+    );
     assert_ne!(declared["pid"], own["pid"], "trust is part of who it is");
     assert!(declared["headers"].as_array().is_none_or(Vec::is_empty), "a pipe has none");
     // Twice with different values, a header says nothing.

@@ -71,7 +71,10 @@ async fn a_host_on_a_pipe_is_refused_the_same_way() {
     let setup = setup().server("echo", &[&bin("echo-server")], "require = \"host\"");
     for era in Era::BOTH {
         let (client, _files) = setup.wrap_named(era, "echo", &[]);
-        client.connect_with(if era == Era::Legacy { named(CODEX) } else { json!({}) }).await.expect("connected");
+        client
+            .connect_with(if era == Era::Legacy { named(CODEX) } else { json!({}) })
+            .await
+            .expect("connected");
         check(&client).await;
     }
 }

@@ -5,9 +5,7 @@ use testkit::bin;
 use testkit::client::{Client, Era};
 use testkit::harness::HttpServer;
 
-use crate::support::{
-    CODEX, codex, codex_subagent, header, log_file, named, setup, told, whoami_as,
-};
+use crate::support::{CODEX, codex, codex_subagent, header, log_file, named, setup, told, whoami_as};
 
 const MINE: &str = r#"[hosts.mine]
 client = "mine"
