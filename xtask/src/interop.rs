@@ -6,22 +6,12 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-use crate::process::run as run_command;
 use crate::workspace::{Profile, Workspace};
 
 const AUDIENCE: &str = "tracker";
 
+/// The example that signs is built with everything else.
 pub(crate) fn run(workspace: &Workspace) -> Result<String> {
-    run_command(workspace.cargo().args([
-        "build",
-        "--quiet",
-        "-p",
-        "callsign-identity",
-        "--example",
-        "sign",
-        "--example",
-        "rmcp_server",
-    ]))?;
     let state = TempDir::with_prefix("callsign-interop-")?;
     let sign = workspace.binary(Profile::Dev, "examples/sign")?;
     let token = said(Command::new(sign).arg(state.path()).args([AUDIENCE, r#"{"b":1.0,"a":"ü"}"#]))?;
@@ -80,7 +70,8 @@ fn unsigned(token: &str) -> Result<String> {
 
 /// What a command prints. One that fails is an error.
 fn said(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{}", Path::new(command.get_program()).display()))?;
+    let output =
+        command.output().with_context(|| format!("{}", Path::new(command.get_program()).display()))?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{}: {}", output.status, stderr.trim());
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

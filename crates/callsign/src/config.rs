@@ -31,7 +31,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::{HostSpec, ServerName, ServerSpec};
+use model::{HostSpec, InheritEnv, ServerName, ServerSpec};
 use toml::de::DeTable;
 
 use context::{Context, Found, Resolve};
@@ -82,6 +82,8 @@ pub struct Wrapped {
     pub section: UseSection,
     /// None: `[servers.NAME]` must say it.
     pub target: Option<Target>,
+    /// What holds where `[servers.NAME]` does not say: hosts that pass everything on go on doing so.
+    pub inherit_env: Option<InheritEnv>,
 }
 
 /// Whether `[servers.NAME]` supplies what the command line does not say.
@@ -95,7 +97,10 @@ pub enum UseSection {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    Command { command: String, args: Vec<String> },
+    Command {
+        command: String,
+        args: Vec<String>,
+    },
     Url(String),
     /// One that may lead to a private address.
     PrivateUrl(String),
@@ -138,15 +143,20 @@ pub fn parse(
 struct Defaults {
     timeout: Option<Duration>,
     cwd: Option<PathBuf>,
+    inherit_env: InheritEnv,
 }
 
 fn servers(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>) -> Vec<ServerSpec> {
     let fields = root.get("servers").and_then(|field| field.table(context, "servers."));
     let (defaults, wrapped) = match purpose {
         Purpose::Serve => {
-            (Defaults { timeout: Some(SERVE_TIMEOUT), cwd: Some(context.directory.to_owned()) }, None)
+            let (timeout, cwd) = (Some(SERVE_TIMEOUT), Some(context.directory.to_owned()));
+            (Defaults { timeout, cwd, inherit_env: InheritEnv::Safe }, None)
         }
-        Purpose::Wrap(wrapped) => (Defaults { timeout: None, cwd: None }, Some(wrapped)),
+        Purpose::Wrap(wrapped) => {
+            let inherit_env = wrapped.inherit_env.clone().unwrap_or(InheritEnv::Safe);
+            (Defaults { timeout: None, cwd: None, inherit_env }, Some(wrapped))
+        }
     };
     let mut servers = Vec::new();
     let mut wrapped_was_there = false;
@@ -172,7 +182,7 @@ fn servers(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>) -> Vec<
 }
 
 fn from_command_line(context: Context<'_>, wrapped: &Wrapped, defaults: &Defaults) -> Option<ServerSpec> {
-    let Wrapped { name, section: _, target } = wrapped;
+    let Wrapped { name, section: _, target, inherit_env: _ } = wrapped;
     if target.is_none() {
         let message = format!("there is no [servers.{name}]; add it, or give a command after -- or a --url");
         context.absent(0, message);

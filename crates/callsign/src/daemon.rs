@@ -114,7 +114,8 @@ pub fn run(
         let house = House { plan, around };
         let servers = house.servers(&house.plan.config, None);
         let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
-        let front = Arc::new(Front::new(servers, house.access(listen, tokens), identification, tasks.clone()));
+        let front =
+            Arc::new(Front::new(servers, house.access(listen, tokens), identification, tasks.clone()));
         let signals = stop_on_signals(stop.clone())?;
         let mut threads = Vec::new();
         for index in 1..workers {
@@ -264,7 +265,8 @@ impl House {
             if let Some(listen) = self.plan.listen {
                 config.serve = config.serve.clone().listening_on(listen).unwrap_or(config.serve);
             }
-            let restart = (&config.hosts, &config.roots) != (&self.plan.config.hosts, &self.plan.config.roots);
+            let restart =
+                (&config.hosts, &config.roots) != (&self.plan.config.hosts, &self.plan.config.roots);
             if restart {
                 match self.identification(&config) {
                     Ok(identification) => self.around.identification = identification,
@@ -273,7 +275,8 @@ impl House {
                         continue;
                     }
                 }
-                (self.plan.config.hosts, self.plan.config.roots) = (config.hosts.clone(), config.roots.clone());
+                (self.plan.config.hosts, self.plan.config.roots) =
+                    (config.hosts.clone(), config.roots.clone());
             }
             if config.serve != serve {
                 tracing::warn!("[serve] has changed: that takes effect at the next start");

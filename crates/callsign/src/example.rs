@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, Write as _};
 
 use serde_json::{Value, json};
 
-/// Variables worth showing: who called, once servers are told.
+/// Variables worth showing: who calls.
 const SHOWN: &str = "CALLSIGN_";
 
 pub fn serve() -> anyhow::Result<()> {

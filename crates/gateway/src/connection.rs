@@ -1,7 +1,8 @@
 //! A client of ours: a host on a pipe, a legacy HTTP session, or (in the new era over HTTP) nobody that lasts.
 //!
 //! It remembers what a new child must be told (`initialize` and what followed), which of its requests are under
-//! way where, and whose server request an answer belongs to. It knows nothing of identity: requests carry that.
+//! way where, and whose server request an answer belongs to. It notes who has called on it, and decides nothing by
+//! that: each request carries its own identity.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -134,7 +134,11 @@ impl Resolver {
         if claim.names_somebody() {
             return Some(standing.take(claim, host, Trust::Declared, Source::Header));
         }
-        let (claim, source) = standing.claim.as_ref().filter(|_| !standing.shared.load(Ordering::Relaxed))?;
+        let said = standing.claim.as_ref().filter(|_| !standing.shared.load(Ordering::Relaxed));
+        let Some((claim, source)) = said else {
+            // Nobody is named, and yet the call has its name.
+            return Some((Identity { call, ..Identity::default() }, None));
+        };
         let claim = Claim { call, ..claim.clone() };
         let workspace = claim.workspace.clone();
         Some((claim.into_identity(host, Trust::Declared, *source), workspace))

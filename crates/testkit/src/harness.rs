@@ -22,7 +22,7 @@ pub use self::process::{
     alive, descendants, fd_count, kill, peak, pss, reset_peak, rss, wait_until, zombies,
 };
 pub use self::standing::Standing;
-use crate::client::{Client, Era};
+use crate::client::{Client, Era, Http};
 
 /// A secret in the gateway's environment, as a host would have one.
 pub const CANARY: &str = "sk-CANARY-7f3a";
@@ -305,10 +305,16 @@ impl Gateway {
         self.setup.run_with(&self.files, arguments, input)
     }
 
-    /// A token of a principal of its own.
-    pub fn new_token(&self, principal: &str) -> String {
+    /// A token of a principal of its own, once the daemon has heard of it.
+    pub async fn new_token(&self, principal: &str) -> String {
         let (code, token, errors) = self.run(&["token", "create", principal]);
         assert_eq!(code, Some(0), "{errors}");
+        let http = Http::new(&self.mcp(GOOD), Some(token.trim()));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while http.get(&[]).await.status == 401 {
+            assert!(Instant::now() < deadline, "the new token is not accepted");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         token.trim().to_owned()
     }
 

@@ -145,7 +145,11 @@ fn specification(
     let name = ServerName::new(&name)
         .map_err(|error| Failure::new(Code::Usage, format!("--name {name:?}: {error}")))?;
     let section = if arguments.name.is_some() { UseSection::Yes } else { UseSection::No };
-    let wrapped = Wrapped { name: name.clone(), section, target };
+    let inherit_env = arguments.inherit_env.map(|inherit| match inherit {
+        Inherit::Safe => InheritEnv::Safe,
+        Inherit::Host => InheritEnv::Host,
+    });
+    let wrapped = Wrapped { name: name.clone(), section, target, inherit_env };
     let purpose = Purpose::Wrap(&wrapped);
     let sources = Sources { named: arguments.config.as_deref(), current_dir, environment, purpose };
     let mut config = config::load(&sources)?;
@@ -200,14 +204,6 @@ fn pass_variables(
             for name in &arguments.pass_env {
                 config::pass_variable(stdio, name)
                     .map_err(|why| wrong(format!("--pass-env {name}: {why}")))?;
-            }
-            if let Some(inherit) = arguments.inherit_env
-                && stdio.inherit_env == InheritEnv::Safe
-            {
-                stdio.inherit_env = match inherit {
-                    Inherit::Safe => InheritEnv::Safe,
-                    Inherit::Host => InheritEnv::Host,
-                };
             }
         }
         Transport::Http(http) => {

@@ -29,7 +29,7 @@ pub(super) fn read(context: Context<'_>, table: &Table<'_>, defaults: &Defaults)
         inherit_env: table
             .get("inherit_env")
             .and_then(|field| inherit_env(context, field))
-            .unwrap_or(InheritEnv::Safe),
+            .unwrap_or_else(|| defaults.inherit_env.clone()),
         idle: table
             .get("idle")
             .and_then(|field| units::duration(context, field))

@@ -79,7 +79,7 @@ async fn what_the_table_says_comes_on_top() {
 async fn without_identity_there_is_no_identity_variable() {
     let env = environment("").await;
     let names: Vec<&String> = env.as_object().map(|env| env.keys().collect()).unwrap_or_default();
-    let identity = names.iter().filter(|name| *name != "CALLSIGN_JWKS_FILE").any(|name| {
+    let identity = names.iter().filter(|name| **name != "CALLSIGN_JWKS_FILE").any(|name| {
         name.starts_with("CALLSIGN_") || name.ends_with("_SESSION_ID") || name.ends_with("_THREAD_ID")
     });
     assert!(!identity, "{names:?}");

@@ -205,12 +205,12 @@ fn a_meta_that_is_no_object_gives_way_and_parameters_by_position_have_no_place_f
     for meta in ["null", "7", "\"x\"", "[1, {}]", "true"] {
         let params = format!(r#"{{"a": 1,"_meta" : {meta} ,"b":2}}"#);
         let (sent, arrived) =
-            arrives(&format!(r##"{{"jsonrpc":"2.0", "id":#,"method":"vendor/method","params":{params}}}"##));
+            arrives(&format!(r#"{{"jsonrpc":"2.0", "id":#,"method":"vendor/method","params":{params}}}"#));
         let stamp = stamp::find(&arrived).expect("one stamp");
         let ours = format!("\"_meta\" : {{{}}} ,", &arrived[stamp.span]);
         assert_eq!(arrived, sent.replace(&format!("\"_meta\" : {meta} ,"), &ours));
     }
-    let (sent, arrived) = arrives(r##"{"jsonrpc":"2.0","id":#,"method":"vendor/method","params":[ 1,{}]}"##);
+    let (sent, arrived) = arrives(r#"{"jsonrpc":"2.0","id":#,"method":"vendor/method","params":[ 1,{}]}"#);
     assert_eq!(arrived, sent);
     drop(pipes);
     reader.join().expect("the reader ends with the pipe");

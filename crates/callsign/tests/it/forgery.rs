@@ -212,7 +212,7 @@ fn answer(run: &mut Run<'_>, pipe: &mut Pipe, number: usize) {
     let id = &question["id"];
     assert_eq!(question["method"], "roots/list", "{question}");
     run.maker.count("client, in an answer");
-    let text = if number % 2 == 0 {
+    let text = if number.is_multiple_of(2) {
         let meta = run.maker.object(true, Vec::new());
         format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[],"_meta":{meta}}}}}"#)
     } else {

@@ -29,7 +29,7 @@ fn places() -> tempfile::TempDir {
 }
 
 fn with_root(places: &Path) -> Setup {
-    setup().toml(&format!("[workspace]\nroots = [{:?}]", places.join("root")))
+    setup().toml(&format!("[workspace]\nroots = [\"{}\"]", places.join("root").display()))
 }
 
 impl Rig {

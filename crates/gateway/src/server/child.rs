@@ -25,7 +25,7 @@ use crate::connection::{Connection, Recorded};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::link::{Link, LinkOptions, Reply, Role};
-use crate::server::pool::{CallerKey, ChildKey, Company};
+use crate::server::pool::{ChildKey, Company};
 
 /// How much of a server's stderr is kept for error messages.
 const STDERR_KEPT: usize = 64 * 1024;
@@ -258,8 +258,7 @@ impl Child {
         let failed_start = ended == Ended::ByItself && !self.link.has_answered();
         let (server, stderr) = (self.options.server.clone(), self.stderr.tail());
         let company = company();
-        let unknown = matches!(self.key, ChildKey::Caller(CallerKey::Connection(..)));
-        let error = if failed_start && unknown && company.others_served {
+        let error = if failed_start && self.key.is_unknown() && company.others_served {
             // It serves, but not without an identity: that is what this process did not have.
             CallError::IdentityNeeded { server, stderr }
         } else {

@@ -1,6 +1,6 @@
 //! The children of one server, by key.
 //!
-//! The key says who shares a process; the pool does not know what it means. It starts a child when a key is
+//! The key says who shares a process; where it comes from is not the pool's business. It starts a child when a key is
 //! first asked for, stops those nobody uses, and never has more than it may.
 
 use std::collections::HashMap;
@@ -30,6 +30,8 @@ use crate::server::link::{Link, LinkOptions, Sweep};
 const LOBBY_IDLE: Duration = Duration::from_secs(30);
 /// How often deadlines and idleness are looked at.
 const SWEEP: Duration = Duration::from_millis(500);
+/// How long it holds that a server does not start for somebody unknown.
+const NEEDS_IDENTITY: Duration = Duration::from_secs(10);
 /// How long a call without a deadline of its own waits for a free place.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -54,6 +56,11 @@ pub enum CallerKey {
 }
 
 impl ChildKey {
+    /// Whether it is a caller's of whom nothing is known.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Caller(CallerKey::Connection(..)))
+    }
+
     /// Whether nobody else can ever ask for it.
     fn belongs_to(&self, connection: &Connection) -> bool {
         match self {
@@ -86,6 +93,8 @@ struct State {
     withheld_said: bool,
     /// Some process of this server has answered something.
     served: bool,
+    /// It has ended at its start for want of an identity. Those who have one are none the worse for it.
+    needs_identity_until: Option<Instant>,
     closed: bool,
 }
 
@@ -179,6 +188,10 @@ impl Pool {
         }
         if let Some(child) = state.children.get(key).filter(|child| child.is_alive()) {
             return Ok(Admission::Here(Arc::clone(child)));
+        }
+        if key.is_unknown() && state.needs_identity_until.is_some_and(|until| now < until) {
+            let (server, stderr) = (self.options.server.clone(), state.last_words.clone());
+            return Err(CallError::IdentityNeeded { server, stderr });
         }
         // While a server fails, those that have not shown yet whether they serve count as if they would not.
         let unproven =
@@ -316,7 +329,11 @@ impl Pool {
                 let rendered = path.render(&|placeholder| {
                     let value = values(placeholder)?;
                     // A workspace has been checked; an id is only a name, whatever a host wrote into it.
-                    Some(if placeholder == Placeholder::Workspace { value } else { as_file_name(&value).into() })
+                    Some(if placeholder == Placeholder::Workspace {
+                        value
+                    } else {
+                        as_file_name(&value).into()
+                    })
                 });
                 rendered.map(|path| PathBuf::from(&*path)).or_else(|| otherwise.clone())
             }
@@ -342,7 +359,12 @@ impl Pool {
         }
         if ended == Ended::ByItself {
             state.last_words = child.stderr_tail();
-            if child.started.elapsed() < FAILED_START && !child.link.has_answered() {
+            let failed_start = child.started.elapsed() < FAILED_START && !child.link.has_answered();
+            let serves_others =
+                state.served || state.children.values().any(|other| other.link.has_answered());
+            if failed_start && child.key.is_unknown() && serves_others {
+                state.needs_identity_until = Some(Instant::now() + NEEDS_IDENTITY);
+            } else if failed_start {
                 state.breaker.failed(Instant::now());
             }
         }

@@ -21,7 +21,8 @@ fn bad(text: &str, expected: &[&str]) {
     assert_eq!(mistakes(text, Purpose::Serve), expected, "for\n{text}");
     // Also where another server is meant.
     let target = Some(Target::Command { command: "node".to_owned(), args: Vec::new() });
-    let wrapped = Wrapped { name: ServerName::new("b").unwrap(), section: UseSection::Yes, target };
+    let wrapped =
+        Wrapped { name: ServerName::new("b").unwrap(), section: UseSection::Yes, target, inherit_env: None };
     assert_eq!(mistakes(text, Purpose::Wrap(&wrapped)), expected, "for wrap of another, for\n{text}");
 }
 
@@ -341,7 +342,12 @@ fn a_directory_per_caller_has_the_usual_one_behind_it() {
     }
     assert_eq!(child("cwd = \"sub/..\"").cwd, Some(Directory::Fixed("/etc/sub/..".into())));
     // The host's own directory, for `wrap`.
-    let wrapped = Wrapped { name: ServerName::new("a").unwrap(), section: UseSection::Yes, target: None };
+    let wrapped = Wrapped {
+        name: ServerName::new("a").unwrap(),
+        section: UseSection::Yes,
+        target: None,
+        inherit_env: None,
+    };
     let config = read(&stdio("cwd = \"{workspace}\""), Purpose::Wrap(&wrapped)).unwrap();
     let Transport::Stdio(of_wrap) = &config.servers[0].transport else { unreachable!() };
     assert!(matches!(of_wrap.cwd, Some(Directory::Template { otherwise: None, .. })));
@@ -439,7 +445,11 @@ fn a_header_of_a_hosts_own_entry_keeps_its_braces() {
         ("{env:} {env:a b} {env:{env:HOME} {env:HOME", "{env:} {env:a b} {env:/home/ann {env:HOME"),
         ("", ""),
     ] {
-        assert_eq!(entry_header_value(written, environment), Ok(Some(Template::literal(expected))), "{written}");
+        assert_eq!(
+            entry_header_value(written, environment),
+            Ok(Some(Template::literal(expected))),
+            "{written}"
+        );
     }
     assert_eq!(entry_header_value("Bearer {env:NOT_SET}", environment), Ok(None), "hosts leave it out");
     for (written, problem) in [

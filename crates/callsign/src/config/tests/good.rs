@@ -252,7 +252,7 @@ fn what_is_probably_not_meant_is_a_warning() {
 }
 
 fn wrapped(called: &str, section: UseSection, target: Option<Target>) -> Wrapped {
-    Wrapped { name: name(called), section, target }
+    Wrapped { name: name(called), section, target, inherit_env: None }
 }
 
 fn node() -> Target {

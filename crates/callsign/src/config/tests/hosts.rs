@@ -8,7 +8,8 @@ use super::*;
 fn bad(text: &str, expected: &[&str]) {
     assert_eq!(mistakes(text, Purpose::Serve), expected, "for\n{text}");
     let target = Some(Target::Command { command: "node".to_owned(), args: Vec::new() });
-    let wrapped = Wrapped { name: ServerName::new("b").unwrap(), section: UseSection::No, target };
+    let wrapped =
+        Wrapped { name: ServerName::new("b").unwrap(), section: UseSection::No, target, inherit_env: None };
     assert_eq!(mistakes(text, Purpose::Wrap(&wrapped)), expected, "for wrap, for\n{text}");
 }
 

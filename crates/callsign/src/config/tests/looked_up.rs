@@ -41,7 +41,12 @@ impl Places {
 
 fn node() -> Wrapped {
     let target = Target::Command { command: "node".to_owned(), args: Vec::new() };
-    Wrapped { name: ServerName::new("n").unwrap(), section: UseSection::No, target: Some(target) }
+    Wrapped {
+        name: ServerName::new("n").unwrap(),
+        section: UseSection::No,
+        target: Some(target),
+        inherit_env: None,
+    }
 }
 
 const HERE: &str = "here/callsign.toml";

@@ -18,9 +18,9 @@ async fn connected(gateway: &Gateway, server: &str, token: &str) -> Client {
 async fn row_10_arguments_are_never_evidence() {
     let (_directory, log) = log_file();
     let server = HttpServer::start("logging-server", &["--log", &log]);
-    let gateway = echo("").url("http", &server.url, "").serve().await;
+    let gateway = echo("idle = \"1s\"").url("http", &server.url, "").serve().await;
     let standing = Standing::before(&gateway).await;
-    let bob = gateway.new_token("bob");
+    let bob = gateway.new_token("bob").await;
     for name in ["echo", "http"] {
         let (one, two) =
             (connected(&gateway, name, &gateway.token).await, connected(&gateway, name, &bob).await);
@@ -55,12 +55,14 @@ async fn row_10_arguments_are_never_evidence() {
         }
         standing.during().await;
     }
+    standing.after().await;
 }
 
 #[tokio::test]
 async fn row_11_our_own_headers_are_ours_alone() {
     let server = HttpServer::start("echo-server", &[]);
-    let gateway = echo("").url("http", &server.url, "").serve().await;
+    // A thread's process outlives the connection it called on, though not for long here.
+    let gateway = echo("idle = \"1s\"").url("http", &server.url, "").serve().await;
     let standing = Standing::before(&gateway).await;
     for name in ["http", "echo"] {
         for (era, meta) in

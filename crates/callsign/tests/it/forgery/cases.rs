@@ -432,7 +432,7 @@ impl Maker<'_> {
     }
 
     fn space(&mut self) -> &'static str {
-        self.random.pick(&["", "", "", " ", "\t "])
+        self.random.pick::<&str>(&["", "", "", " ", "\t "])
     }
 
     fn text(&mut self, parts: Parts) -> String {

@@ -11,8 +11,8 @@ use super::cases::{EVIL, THREADS, Who};
 /// JSON in which nothing that stands there twice is lost.
 #[derive(Debug)]
 enum Json {
-    Object(Vec<(String, Json)>),
-    List(Vec<Json>),
+    Object(Vec<(String, Self)>),
+    List(Vec<Self>),
     Other,
 }
 

@@ -96,10 +96,10 @@ impl Socket {
             body.len()
         );
         if let Some(session) = &self.session {
-            head += &format!("Mcp-Session-Id: {session}\r\n");
+            head.extend(["Mcp-Session-Id: ", session, "\r\n"]);
         }
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            head.extend([name, ": ", value, "\r\n"]);
         }
         self.stream.get_mut().write_all(format!("{head}\r\n{body}").as_bytes()).expect("it reads");
         let (answer, is_last) = self.answer();

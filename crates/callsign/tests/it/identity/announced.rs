@@ -119,7 +119,7 @@ async fn without_an_announcement_the_session_that_started_us_is_declared() {
 #[tokio::test]
 async fn over_http_an_announcement_is_for_the_user_who_made_it() {
     let gateway = setup().server("srv", &[&bin("echo-server")], "").serve().await;
-    let (mallory, url) = (gateway.new_token("mallory"), gateway.mcp("srv"));
+    let (mallory, url) = (gateway.new_token("mallory").await, gateway.mcp("srv"));
     let announced = hook("session-1", "toolu_1").to_string();
     let (code, _, errors) = gateway.run_with(&["announce"], announced.as_bytes());
     assert_eq!(code, Some(0), "{errors}");
@@ -158,7 +158,7 @@ async fn what_is_no_hook_is_an_error_that_stops_no_call() {
         );
         assert!(!errors.is_empty(), "{input}");
     }
-    let (code, _, _) = rig.setup.run_with(&rig.files, &["announce"], &[b'x'; 1 << 20]);
+    let (code, _, _) = rig.setup.run_with(&rig.files, &["announce"], &vec![b'x'; 1 << 20]);
     assert_ne!(code, Some(2));
     assert_eq!(told(&rig.whoami("toolu_1").await)["trust"], "none");
 }

@@ -37,7 +37,7 @@ impl Rig {
         std::fs::write(&script, MINT).expect("a script");
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("permissions");
         let server = HttpServer::start("logging-server", &["--log", &log]);
-        let more = format!("headers_command = [{script:?}]\n{more}");
+        let more = format!("headers_command = [\"{}\"]\n{more}", script.display());
         let gateway = setup().url("echo", &server.url, &more).serve().await;
         Self { gateway, _server: server, directory, log }
     }

@@ -42,7 +42,7 @@ async fn one_thread_of_one_principal_is_one_process_whichever_connection_it_call
 #[tokio::test]
 async fn another_principals_token_does_not_reach_a_thread_by_its_name() {
     let gateway = gateway().await;
-    let (mallory_token, local) = (gateway.new_token("mallory"), gateway.token.clone());
+    let (mallory_token, local) = (gateway.new_token("mallory").await, gateway.token.clone());
     let alice = connected(&gateway, &local, named(CODEX)).await;
     let own = whoami_as(&alice, &codex("thread")).await;
     let mallory = connected(&gateway, &mallory_token, named(CODEX)).await;

@@ -16,13 +16,16 @@ call = { meta = "mine/call" }
 
 const HEADERS: &str = r#"headers = { "X-Session-Id" = "{session.id}", "X-Thread" = "{thread.id}", "X-Parent" = "{parent.id}", "X-User" = "{user}", "X-Tool" = "{tool}", "X-Call" = "{call.id}", "X-Title" = "{session.title}", "X-Turn" = "t/{turn.id}", "X-Server" = "{server}", "X-Fixed" = "always" }"#;
 
+/// `_meta` of a call, the variables that are there, and those that are not.
+type Row<'a> = (Value, &'a [(&'a str, &'a str)], &'a [&'a str]);
+
 #[tokio::test]
 async fn variables_are_filled_in_for_each_caller_and_left_out_where_nothing_is_known() {
     let env = r#"env = { WHO = "{host}/{thread.id}", SID = "{session.id}", PARENT = "{parent.id}", USER_IS = "{user}", TITLE = "{session.title}", FIXED = "1" }"#;
     let gateway = setup().server("echo", &[&bin("echo-server")], env).serve().await;
     let client = gateway.client("echo", Era::Legacy);
     client.connect_with(named(CODEX)).await.expect("connected");
-    let rows: [(Value, &[(&str, &str)], &[&str]); 3] = [
+    let rows: [Row<'_>; 3] = [
         (
             codex("root"),
             &[("WHO", "codex/root"), ("SID", "root"), ("USER_IS", "local"), ("FIXED", "1")],
@@ -57,7 +60,7 @@ fn check(whoami: &Value, expected: &[(&str, Option<&str>)]) {
 async fn headers_are_filled_in_for_each_call() {
     let server = HttpServer::start("echo-server", &[]);
     let gateway = setup().url("echo", &server.url, HEADERS).serve().await;
-    let token = gateway.new_token("alice");
+    let token = gateway.new_token("alice").await;
     for (user, token) in [("local", &gateway.token), ("alice", &token)] {
         let client = Client::http(&gateway.mcp("echo"), Some(token), Era::Legacy);
         client.connect_with(named(CODEX)).await.expect("connected");
