@@ -34,6 +34,9 @@ pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, re
         reply.finish(error.to_message(Some(&id)));
         return Sent::Answered;
     }
+    if call.message.method() == "subscriptions/listen" {
+        connection.will_last(&id);
+    }
     let mut under_way = UnderWay { connection, id: &id, sent: false };
     match carry(pipes, connection, &call, &reply).await {
         Ok(sent) => {

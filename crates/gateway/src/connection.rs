@@ -66,6 +66,8 @@ pub struct Connection {
 struct State {
     recorded: Recorded,
     in_flight: HashMap<Bytes, Flight>,
+    /// Those of them that are meant to stay open: nobody waits for their answer.
+    lasting: HashSet<Bytes>,
     server_requests: HashMap<u64, ServerRequest>,
     next_server_request: u64,
     /// Which child gave out a cursor, and how many pages led to it.
@@ -265,10 +267,16 @@ impl Connection {
         }
     }
 
+    /// Notes that a request under way is meant to stay open.
+    pub fn will_last(&self, id: &Bytes) {
+        self.lock().lasting.insert(id.clone());
+    }
+
     pub fn end(&self, id: &Bytes) {
         let mut state = self.lock();
         state.in_flight.remove(id);
-        if state.in_flight.is_empty() {
+        state.lasting.remove(id);
+        if state.in_flight.len() <= state.lasting.len() {
             drop(state);
             self.quiet.notify_waiters();
         }
@@ -282,12 +290,15 @@ impl Connection {
         self.lock().closed
     }
 
-    /// Waits until no request is under way.
+    /// Waits until no request is under way but those that are meant to stay open.
     pub async fn all_answered(&self) {
         loop {
             let waiting = self.quiet.notified();
-            if self.lock().in_flight.is_empty() {
-                return;
+            {
+                let state = self.lock();
+                if state.in_flight.len() <= state.lasting.len() {
+                    return;
+                }
             }
             waiting.await;
         }
@@ -392,6 +403,7 @@ impl Connection {
         let mut state = self.lock();
         state.closed = true;
         state.in_flight.clear();
+        state.lasting.clear();
         state.server_requests.clear();
         state.children.clear();
         drop(state);

@@ -73,10 +73,10 @@ pub enum CallError {
     )]
     IdentityRequired { server: String, require: Trust, known: Trust },
     #[error(
-        "the server `{server}` does not start without knowing which session calls it, and nothing in this call says so; run `callsign doctor` to see what your host can tell{}",
+        "the server `{server}` does not start without knowing which session calls it, and nothing in this call says so; run `callsign doctor` to see what your host can tell{hint}{}",
         shown(.stderr)
     )]
-    IdentityNeeded { server: String, stderr: String },
+    IdentityNeeded { server: String, hint: &'static str, stderr: String },
     #[error("the call cannot be signed for its server: {0}")]
     Unsignable(String),
     #[error(

@@ -146,7 +146,7 @@ fn warm(thread: Option<&str>, seal: Option<&str>) -> String {
 
 fn sealed(key: &str, server: &str) -> String {
     let payload = Payload {
-        session: "sealed-session".to_owned(),
+        session: cases::SEALED.to_owned(),
         tool: tool_name(server, "echo"),
         at: now_ms(),
         nonce: "nonce-of-the-forgeries".to_owned(),

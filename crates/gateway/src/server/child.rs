@@ -42,7 +42,7 @@ const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a reader that does not read holds everybody else up.
 pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
 /// What to do about a server that holds a port or a lock.
-const ONLY_ONE: &str =
+pub(crate) const ONLY_ONE: &str =
     "; another process of it runs already: if it can run only once, set isolation = \"shared\" for it";
 /// How much is gathered into one write.
 const WRITE_BATCH: usize = 64 * 1024;
@@ -258,11 +258,11 @@ impl Child {
         let failed_start = ended == Ended::ByItself && !self.link.has_answered();
         let (server, stderr) = (self.options.server.clone(), self.stderr.tail());
         let company = company();
+        let hint = if failed_start && company.others_run { ONLY_ONE } else { "" };
         let error = if failed_start && self.key.is_unknown() && company.others_served {
             // It serves, but not without an identity: that is what this process did not have.
-            CallError::IdentityNeeded { server, stderr }
+            CallError::IdentityNeeded { server, hint, stderr }
         } else {
-            let hint = if failed_start && company.others_run { ONLY_ONE } else { "" };
             CallError::Exited { server, how: format!("{status}{hint}"), stderr }
         };
         self.link.end(&error);

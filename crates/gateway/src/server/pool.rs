@@ -23,7 +23,7 @@ use crate::connection::{Connection, ConnectionId};
 use crate::environment::{self, HostEnvironment, PROBE};
 use crate::respond::CallError;
 use crate::server::breaker::{Breaker, FAILED_START, Verdict};
-use crate::server::child::{Child, Ended};
+use crate::server::child::{Child, Ended, ONLY_ONE};
 use crate::server::link::{Link, LinkOptions, Sweep};
 
 /// A lobby that nobody has asked anything for this long is stopped.
@@ -191,7 +191,9 @@ impl Pool {
         }
         if key.is_unknown() && state.needs_identity_until.is_some_and(|until| now < until) {
             let (server, stderr) = (self.options.server.clone(), state.last_words.clone());
-            return Err(CallError::IdentityNeeded { server, stderr });
+            let others_run = state.children.values().any(|other| other.is_alive());
+            let hint = if others_run { ONLY_ONE } else { "" };
+            return Err(CallError::IdentityNeeded { server, hint, stderr });
         }
         // While a server fails, those that have not shown yet whether they serve count as if they would not.
         let unproven =

@@ -231,7 +231,7 @@ fn variables_that_cannot_be_handed_on() {
     );
     let mut passed = child("env_vars = [\"A\"]\nisolation = \"shared\"");
     // What the host's own entry gives its server is not ours to judge.
-    assert_eq!(pass_variable(&mut passed, "LD_X"), Ok(()));
+    assert_eq!(pass_variable(&mut passed.clone(), "LD_X"), Ok(()));
     assert!(pass_variable(&mut passed, "CALLSIGN_X").is_err());
     assert_eq!(
         pass_variable(&mut passed, "CODEX_THREAD_ID"),

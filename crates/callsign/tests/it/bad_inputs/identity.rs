@@ -55,6 +55,8 @@ async fn row_10_arguments_are_never_evidence() {
         }
         standing.during().await;
     }
+    // A connection to it is kept for as long as it is there.
+    drop(server);
     standing.after().await;
 }
 
@@ -80,10 +82,9 @@ async fn row_11_our_own_headers_are_ours_alone() {
             let http = Http::new(&gateway.mcp(name), Some(&gateway.token));
             let http = forged.iter().fold(http, |http, (name, value)| http.with_header(name, value));
             let client = Client::over(http, era);
-            client
-                .connect_with(if era == Era::Legacy { named(CODEX) } else { json!({}) })
-                .await
-                .expect("connected");
+            if era == Era::Legacy {
+                client.connect_with(named(CODEX)).await.expect("connected");
+            }
             let whoami = whoami_as(&client, &meta).await;
             assert!(!whoami.to_string().contains("SID_B"), "{whoami}");
             let known = meta.get("threadId").is_some();
@@ -104,6 +105,8 @@ async fn row_11_our_own_headers_are_ours_alone() {
         }
         standing.during().await;
     }
+    // A connection to it is kept for as long as it is there.
+    drop(server);
     standing.after().await;
 }
 

@@ -140,6 +140,12 @@ async fn subscriptions_of_the_modern_era() {
         let changed = client.notification("notifications/tools/list_changed", SOON).await.expect(name);
         assert!(of_listen(&changed), "{name}: {changed}");
         assert_eq!(client.notifications().await, Vec::<Value>::new(), "{name}");
+        if !lane.http_client {
+            // It was meant to stay open: nobody waits for it once the host is gone.
+            let gone = std::time::Instant::now();
+            assert_eq!(client.end().await, Some(0), "{name}");
+            assert!(gone.elapsed() < SOON, "{name}: {:?}", gone.elapsed());
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 pub(super) const EVIL: &str = "EVIL.EVIL";
 /// Threads that really call.
 pub(super) const THREADS: [&str; 3] = ["thread-one", "thread-two", "thread-three"];
+/// The one that a seal named.
+pub(super) const SEALED: &str = "sealed-session";
 const MODERN: &str = "2026-07-28";
 
 /// How often each kind of forgery was made.

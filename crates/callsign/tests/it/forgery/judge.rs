@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::cases::{EVIL, THREADS, Who};
+use super::cases::{EVIL, SEALED, THREADS, Who};
 
 /// JSON in which nothing that stands there twice is lost.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ fn message(
         return Ok(None);
     };
     let is_nobody = !is_somebody && told.get("session").is_none() && told.get("thread").is_none();
-    let is_one_of_ours = || THREADS.iter().any(|thread| told["thread"] == *thread);
+    let is_one_of_ours = || THREADS.iter().chain([&SEALED]).any(|thread| told["thread"] == *thread);
     let right = match who {
         Who::Thread(host, thread) => {
             told["thread"] == thread

@@ -97,7 +97,14 @@ impl Bridge {
 
     /// The host is gone; the server's session is over.
     pub(super) async fn end(&self) {
-        let session = self.lock().session.take();
+        let session = {
+            let mut state = self.lock();
+            // What is still open now was meant to stay open.
+            for (_, under_way) in state.under_way.drain() {
+                under_way.cancel();
+            }
+            state.session.take()
+        };
         if let Some(session) = session {
             self.remote.end_session(session).await;
         }
@@ -163,6 +170,9 @@ impl Bridge {
             state.under_way.insert(id.clone(), cancelled.clone());
         }
         let _began = self.connection.begin(&id);
+        if call.message.method() == "subscriptions/listen" {
+            self.connection.will_last(&id);
+        }
         self.remote.tasks.spawn(async move {
             let answer = tokio::select! {
                 answer = bridge.request(&call) => Some(answer),
