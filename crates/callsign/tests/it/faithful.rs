@@ -195,9 +195,12 @@ fn a_meta_that_is_no_object_gives_way_and_parameters_by_position_have_no_place_f
     let mut pipes = Pipes::open(&[&bin("logging-server"), "--stdio", "--log", log.to_str().expect("UTF-8")]);
     let mut tail = Tail::open(&log, pipes.server);
     let reader = pipes.drain();
+    let mut number = 0;
     let mut arrives = |text: &str| {
         while tail.try_next().is_some() {}
-        pipes.send(&text.replace('#', "\"mine\""));
+        // The one before may have arrived and not been answered yet, so its id is taken.
+        number += 1;
+        pipes.send(&text.replace('#', &format!("\"mine-{number}\"")));
         let arrived = String::from_utf8(tail.next().expect("it arrives")).expect("UTF-8");
         let id = serde_json::from_str::<Value>(&arrived).expect("JSON")["id"].to_string();
         (text.replace('#', &id), arrived)
