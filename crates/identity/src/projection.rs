@@ -113,7 +113,7 @@ pub fn value<'a>(
 }
 
 /// The variables every server gets, with what each stands for.
-const VARIABLES: [(&str, Placeholder); 6] = [
+pub const VARIABLES: [(&str, Placeholder); 6] = [
     ("CALLSIGN_HOST", Placeholder::Host),
     ("CALLSIGN_SESSION_ID", Placeholder::SessionId),
     ("CALLSIGN_THREAD_ID", Placeholder::ThreadId),

@@ -1,5 +1,6 @@
 //! `env` and `env_vars`: the variables of a child, those that name its caller among them.
 
+use identity::projection::VARIABLES;
 use model::server::IDENTITY_VARIABLES;
 use model::{EnvSource, EnvVar, Isolation, Placeholder, StdioSpec, Template};
 
@@ -8,16 +9,6 @@ use super::fixed::{self, Fixed, Varies};
 use super::names::{check_variable, is_variable};
 use super::table::Field;
 use super::value::{Carrier, is_text_free, placeholders, template};
-
-/// Always given, where there is a value. That a configuration names one changes nothing and is no mistake.
-const OWN_VARIABLES: [(&str, Placeholder); 6] = [
-    ("CALLSIGN_HOST", Placeholder::Host),
-    ("CALLSIGN_SESSION_ID", Placeholder::SessionId),
-    ("CALLSIGN_THREAD_ID", Placeholder::ThreadId),
-    ("CALLSIGN_PARENT_ID", Placeholder::ParentId),
-    ("CALLSIGN_SESSION_TITLE", Placeholder::SessionTitle),
-    ("CALLSIGN_WORKSPACE", Placeholder::Workspace),
-];
 
 /// What `source` may say beside `local`.
 const SOURCES: [(&str, Placeholder); 6] = [
@@ -176,8 +167,9 @@ fn check_shared(variable: &EnvVar, isolation: Isolation) -> Result<(), String> {
     }
 }
 
+/// A variable that is always given where it has a value. That a configuration names one changes nothing and is no mistake.
 fn our_own(name: &str) -> Option<Placeholder> {
-    OWN_VARIABLES.iter().find(|(own, _)| *own == name).map(|(_, placeholder)| *placeholder)
+    VARIABLES.iter().find(|(own, _)| *own == name).map(|(_, placeholder)| *placeholder)
 }
 
 fn of_host(name: &str) -> Option<Placeholder> {
