@@ -34,7 +34,13 @@ pub(super) fn expected(host: Host, version: Option<Version>, installed: Installe
     }
     match host {
         Host::Opencode if version.is_some_and(|version| version >= Version(2, 0, 0)) => {
-            row("session", "host", "OpenCode 2 sends it with each call")
+            // Its own word would do, but nothing of ours stands where it could be heard.
+            row(
+                nothing,
+                "none",
+                "the plugin is for OpenCode 1; put `callsign wrap` into the entries of OpenCode 2 by hand, and its \
+                 session comes with each call",
+            )
         }
         Host::Opencode => row("session, parent, title, directory", "host", "the plugin seals each call"),
         Host::Codex if version.is_some_and(|version| version < CODEX_THREAD_ID) => row(
@@ -77,7 +83,8 @@ mod tests {
         check(Host::Codex, None, no, "none", "nothing");
         check(Host::Opencode, Some("1.18.33"), servers, "host", "title");
         check(Host::Opencode, Some("1.18.33"), no, "none", "nothing");
-        check(Host::Opencode, Some("2.0.1"), servers, "host", "session");
+        // The plugin is all that install gives OpenCode, and the next version knows none of its hooks.
+        check(Host::Opencode, Some("2.0.1"), servers, "none", "nothing");
         check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), both, "host", "subagent");
         check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), servers, "declared", "session");
         check(Host::ClaudeCode, Some("2.1.325 (Claude Code)"), no, "none", "nothing");
