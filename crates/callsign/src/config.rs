@@ -5,6 +5,7 @@
 //! parse       text → Config     server.rs   [servers.NAME]: stdio.rs, http.rs, value.rs, units.rs, names.rs
 //!                                           fixed.rs, variables.rs
 //!                               serve.rs    [serve]; workspace.rs [workspace]; hosts.rs [hosts.NAME]
+//!                               hooks.rs    [hooks], and the `hooks` of a server
 //! ```
 //!
 //! **Invariant:** a file with a mistake yields no [`Config`], only every mistake in it. A key that this version
@@ -13,6 +14,7 @@
 mod context;
 mod environment;
 mod fixed;
+mod hooks;
 mod hosts;
 mod http;
 mod lookup;
@@ -31,7 +33,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::{HostSpec, InheritEnv, ServerName, ServerSpec};
+use model::{HookFile, HostSpec, InheritEnv, ServerName, ServerSpec};
 use toml::de::DeTable;
 
 use context::{Context, Found, Resolve};
@@ -39,6 +41,7 @@ use server::Section;
 use table::Table;
 
 pub use environment::Environment;
+pub use hooks::HooksConfig;
 pub use http::check_url;
 pub use lookup::{Sources, load};
 pub use mistake::{ConfigErrors, Mistake};
@@ -50,8 +53,8 @@ pub use variables::pass_variable;
 /// What a daemon waits for a silent call. `wrap` leaves it to the host, which has a deadline of its own.
 const SERVE_TIMEOUT: Duration = Duration::from_mins(10);
 
-const KEYS: [&str; 4] = ["servers", "serve", "workspace", "hosts"];
-const LATER_KEYS: [&str; 3] = ["hooks", "sessions", "ledger"];
+const KEYS: [&str; 5] = ["servers", "serve", "workspace", "hosts", "hooks"];
+const LATER_KEYS: [&str; 2] = ["sessions", "ledger"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -62,6 +65,8 @@ pub struct Config {
     pub roots: Vec<PathBuf>,
     /// Hosts that the file describes, in its order.
     pub hosts: Vec<HostSpec>,
+    /// Beside the servers and not in them: a server whose hooks change is still the same and keeps running.
+    pub hooks: HooksConfig,
     /// None: no file was found.
     pub path: Option<PathBuf>,
     /// What is allowed and probably not meant.
@@ -134,8 +139,10 @@ pub fn parse(
     let serve = root.get("serve").and_then(|field| field.table(context, ""));
     let serve = serve.map(|table| serve::read(context, &table)).unwrap_or_default();
     let (roots, hosts) = (workspace::roots(context, &root), hosts::read(context, &root));
-    let servers = servers(context, &root, purpose);
-    finish(Config { servers, serve, roots, hosts, path: None, warnings: Vec::new() }, found.into_inner())
+    let (servers, of_server) = servers(context, &root, purpose);
+    let hooks = HooksConfig { of_server, ..hooks::read(context, &root) };
+    let config = Config { servers, serve, roots, hosts, hooks, path: None, warnings: Vec::new() };
+    finish(config, found.into_inner())
 }
 
 /// What holds where the file says nothing.
@@ -146,7 +153,12 @@ struct Defaults {
     inherit_env: InheritEnv,
 }
 
-fn servers(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>) -> Vec<ServerSpec> {
+/// The servers that are used, and the hooks of their own.
+fn servers(
+    context: Context<'_>,
+    root: &Table<'_>,
+    purpose: Purpose<'_>,
+) -> (Vec<ServerSpec>, Vec<(ServerName, Vec<HookFile>)>) {
     let fields = root.get("servers").and_then(|field| field.table(context, "servers."));
     let (defaults, wrapped) = match purpose {
         Purpose::Serve => {
@@ -158,12 +170,13 @@ fn servers(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>) -> Vec<
             (Defaults { timeout: None, cwd: None, inherit_env }, Some(wrapped))
         }
     };
-    let mut servers = Vec::new();
+    let (mut servers, mut of_server) = (Vec::new(), Vec::new());
     let mut wrapped_was_there = false;
     for field in &fields.unwrap_or_default().fields {
         let (Some(name), Some(table)) = (server::name(context, field), field.table(context, "")) else {
             continue;
         };
+        let files = hooks::of_server(context, &table);
         let section = Section { name: &name, at: field.key_at, table: &table };
         let is_wrapped = wrapped.is_some_and(|it| it.section == UseSection::Yes && it.name == name);
         wrapped_was_there |= is_wrapped;
@@ -174,11 +187,14 @@ fn servers(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>) -> Vec<
         }
         let target = wrapped.and_then(|wrapped| wrapped.target.as_ref());
         servers.extend(server::read(context, &section, target, &defaults));
+        if !files.is_empty() {
+            of_server.push((name, files));
+        }
     }
     if let Some(wrapped) = wrapped.filter(|_| !wrapped_was_there) {
         servers.extend(from_command_line(context, wrapped, &defaults));
     }
-    servers
+    (servers, of_server)
 }
 
 fn from_command_line(context: Context<'_>, wrapped: &Wrapped, defaults: &Defaults) -> Option<ServerSpec> {

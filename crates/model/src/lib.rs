@@ -3,12 +3,14 @@
 //! **Invariant:** nothing here does I/O, spawns, logs, or knows a wire format.
 //! Values that exist are valid: each type has one maker that refuses what is wrong.
 
+pub mod hooks;
 pub mod host;
 pub mod identity;
 pub mod ids;
 pub mod server;
 pub mod template;
 
+pub use hooks::HookFile;
 pub use host::{HostSpec, Place};
 pub use identity::{Id, Identity, Source, Trust};
 pub use ids::{Principal, ServerName};

@@ -101,6 +101,19 @@ const SECRET_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorizati
 
 /// Whether a configuration may set the variable `name`. `Err` is a sentence for the person who wrote it.
 pub fn check_variable(name: &str) -> Result<(), String> {
+    check_readable(name)?;
+    if runs_other_code(name) {
+        return Err(format!(
+            "`{name}` makes a program load or run other code and cannot be given here; if it is meant, start the \
+             server through a script that sets it"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a configuration may name the variable `name` to have its value read. Those that make a program run other
+/// code do nothing where they are only read.
+pub(super) fn check_readable(name: &str) -> Result<(), String> {
     if !is_variable(name) {
         return Err(format!(
             "{name:?} is not the name of a variable; use letters, digits and _, and no digit first"
@@ -108,12 +121,6 @@ pub fn check_variable(name: &str) -> Result<(), String> {
     }
     if name.starts_with("CALLSIGN_") {
         return Err(format!("`{name}` is callsign's own; take it out"));
-    }
-    if runs_other_code(name) {
-        return Err(format!(
-            "`{name}` makes a program load or run other code and cannot be given here; if it is meant, start the \
-             server through a script that sets it"
-        ));
     }
     Ok(())
 }

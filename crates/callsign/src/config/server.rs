@@ -8,8 +8,8 @@ use super::table::{Field, Table};
 use super::value::{Carrier, template};
 use super::{Defaults, Target, http, stdio, units};
 
-const SHARED_KEYS: [&str; 5] = ["timeout", "pin", "max_message", "require", "arguments"];
-const LATER_KEYS: [&str; 1] = ["hooks"];
+/// `hooks` is among them and not read here: what it says is no part of the server.
+const SHARED_KEYS: [&str; 6] = ["timeout", "pin", "max_message", "require", "arguments", "hooks"];
 
 /// The name of callsign's own server.
 const RESERVED: &str = "sessions";
@@ -39,7 +39,7 @@ pub(super) fn read(
 ) -> Option<ServerSpec> {
     let table = section.table;
     let known: Vec<_> = [&stdio::KEYS[..], &http::KEYS, &SHARED_KEYS].concat();
-    table.check_keys(context, &known, &LATER_KEYS);
+    table.check_keys(context, &known, &[]);
     let timeout = table.get("timeout").and_then(|field| units::duration(context, field));
     let max_message = table.get("max_message").and_then(|field| units::size(context, field));
     let pin = table.get("pin").and_then(|field| field.boolean(context));

@@ -1,6 +1,7 @@
 mod bad;
 mod callers;
 mod good;
+mod hooks;
 mod hosts;
 mod looked_up;
 

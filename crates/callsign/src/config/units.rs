@@ -1,5 +1,6 @@
 //! Durations and sizes with their units.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::context::Context;
@@ -48,6 +49,24 @@ pub(super) fn count(context: Context<'_>, field: &Field<'_>) -> Option<usize> {
     let value = number.ok().and_then(|number| usize::try_from(number).ok()).filter(|value| *value > 0);
     if value.is_none() {
         context.mistake(field.at, format!("{} must be 1 or more", field.label));
+    }
+    value
+}
+
+/// An integer of `unit` in `range`.
+pub(super) fn within(
+    context: Context<'_>,
+    field: &Field<'_>,
+    range: RangeInclusive<u16>,
+    unit: &str,
+) -> Option<u16> {
+    let Some(number) = field.integer() else {
+        return field.wrong(context, &format!("a whole number of {unit}"), "");
+    };
+    let value = number.ok().and_then(|number| u16::try_from(number).ok()).filter(|it| range.contains(it));
+    if value.is_none() {
+        let (least, most) = (range.start(), range.end());
+        context.mistake(field.at, format!("{} must be {least} to {most} {unit}", field.label));
     }
     value
 }

@@ -172,7 +172,8 @@ fn our_own(name: &str) -> Option<Placeholder> {
     VARIABLES.iter().find(|(own, _)| *own == name).map(|(_, placeholder)| *placeholder)
 }
 
-fn of_host(name: &str) -> Option<Placeholder> {
+/// What a host means by the variable `name`, if it tells sessions apart by it.
+pub(super) fn of_host(name: &str) -> Option<Placeholder> {
     IDENTITY_VARIABLES.iter().find(|(known, _)| *known == name).map(|(_, placeholder)| *placeholder)
 }
 

@@ -1,8 +1,8 @@
 //! Good configurations and exactly what they mean.
 
 use model::{
-    Directory, EnvSource, EnvVar, HeadersCommand, HostSpec, HttpSpec, Id, InheritEnv, Isolation, Place,
-    Placeholder, StdioSpec, Template, Transport, Trust,
+    Directory, EnvSource, EnvVar, HeadersCommand, HookFile, HostSpec, HttpSpec, Id, InheritEnv, Isolation,
+    Place, Placeholder, StdioSpec, Template, Transport, Trust,
 };
 
 use super::*;
@@ -26,6 +26,7 @@ fn config(servers: Vec<ServerSpec>) -> Config {
         serve: ServeConfig::default(),
         roots: vec!["/home/ann".into()],
         hosts: Vec::new(),
+        hooks: HooksConfig::default(),
         path: None,
         warnings: Vec::new(),
     }
@@ -92,6 +93,7 @@ command = "one"
 env = { NAME = "{server}" }
 isolation = "shared"
 cwd = "~/work"
+hooks = ["~/hooks/one.mjs"]
 
 [workspace]
 roots = ["/", "~/work", "here"]
@@ -105,6 +107,12 @@ workspace = { header = "X-Acme-Workspace" }
 listen = "[::1]:0"
 auth = "none"
 allowed_origins = ["https://App.example:8443", "vscode-webview://abc"]
+
+[hooks]
+files = ["hooks/all.js", { path = "/opt/x.js", optional = true }]
+env = ["TRACKER_TOKEN", "NOT_SET"]
+timeout_ms = 20
+memory_mb = 8
 "#;
 
 fn tracker() -> ServerSpec {
@@ -164,6 +172,18 @@ fn clumsies() -> ServerSpec {
     }
 }
 
+fn every_hook() -> HooksConfig {
+    let file =
+        |path: &str, shown: &str, optional| HookFile { path: path.into(), shown: shown.to_owned(), optional };
+    HooksConfig {
+        files: vec![file("/etc/hooks/all.js", "hooks/all.js", false), file("/opt/x.js", "/opt/x.js", true)],
+        of_server: vec![(name("one"), vec![file("/home/ann/hooks/one.mjs", "~/hooks/one.mjs", false)])],
+        env: vec![("TRACKER_TOKEN".to_owned(), "sk-CANARY-7f3a".to_owned())],
+        timeout: Duration::from_millis(20),
+        memory: 8 << 20,
+    }
+}
+
 #[test]
 fn every_key_arrives() {
     let here = HttpSpec {
@@ -202,12 +222,13 @@ fn every_key_arrives() {
         },
         roots: vec!["/".into(), "/home/ann/work".into(), "/etc/here".into()],
         hosts: vec![acme],
+        hooks: every_hook(),
         path: None,
         warnings: vec![
             warning(5, 20, "`headers_command` is not a file: /etc/mint-token"),
             warning(35, 7, "`cwd` is not a directory: /home/ann/work"),
-            warning(38, 15, "no workspace can lie there, it is not a directory: /home/ann/work"),
-            warning(38, 25, "no workspace can lie there, it is not a directory: /etc/here"),
+            warning(39, 15, "no workspace can lie there, it is not a directory: /home/ann/work"),
+            warning(39, 25, "no workspace can lie there, it is not a directory: /etc/here"),
         ],
     };
     check(EVERY_KEY, Purpose::Serve, &expected);

@@ -80,6 +80,7 @@ fn no_file_is_the_empty_configuration_and_a_named_one_must_be_there() {
         serve: ServeConfig::default(),
         roots: vec![places.root.path().join("home")],
         hosts: Vec::new(),
+        hooks: HooksConfig::default(),
         path: None,
         warnings: Vec::new(),
     };

@@ -1,0 +1,65 @@
+//! What a hook may name. The names that are taken are their owners' business: they say so when hooks are loaded.
+
+/// Why a name cannot be used, in a sentence; `Ok` where it can.
+pub type Check = fn(&str) -> Result<(), String>;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    pub header: Check,
+    pub variable: Check,
+    /// A key of `params._meta`.
+    pub meta: Check,
+    pub argument: Check,
+}
+
+impl Default for Rules {
+    /// Everything goes. For scripts that are only looked at.
+    fn default() -> Self {
+        let all: Check = |_| Ok(());
+        Self { header: all, variable: all, meta: all, argument: all }
+    }
+}
+
+/// What is named. The numbers are those of the prelude.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Header,
+    Variable,
+    Meta,
+    Argument,
+    Result,
+}
+
+impl Kind {
+    pub(crate) fn from(number: u8) -> Option<Self> {
+        [Self::Header, Self::Variable, Self::Meta, Self::Argument, Self::Result].get(usize::from(number)).copied()
+    }
+}
+
+/// Longer than this is no header and no variable.
+const LONGEST_NAME: usize = 1 << 10;
+const LONGEST_VALUE: usize = 64 << 10;
+
+impl Rules {
+    pub(crate) fn check(&self, kind: Kind, name: &str, value: Option<&str>) -> Result<(), String> {
+        let (what, check) = match kind {
+            Kind::Header => ("header", self.header),
+            Kind::Variable => ("variable", self.variable),
+            Kind::Meta => return (self.meta)(name),
+            Kind::Argument => return (self.argument)(name),
+            Kind::Result => return Ok(()),
+        };
+        if name.len() > LONGEST_NAME {
+            return Err(format!("the name of a {what} can have at most {LONGEST_NAME} bytes"));
+        }
+        check(name)?;
+        let value = value.unwrap_or_default();
+        if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            return Err(format!("the value of the {what} `{name}` has a line break or a zero byte in it"));
+        }
+        if value.len() > LONGEST_VALUE {
+            return Err(format!("the value of the {what} `{name}` is longer than {LONGEST_VALUE} bytes"));
+        }
+        Ok(())
+    }
+}

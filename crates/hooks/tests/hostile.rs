@@ -1,0 +1,221 @@
+//! Scripts that misbehave, each in a file of its own that says what is to become of it.
+//!
+//! `// expect: WORD` and `// line: N` at the head of each. After every one of them a well-behaved hook runs in the
+//! same engines and must find nothing of it. `HOSTILE_RUNS` says how many runs there are in all.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hooks::{Chain, Draft, Fault, FaultKind, FileSpec, Hooks, Input, Limits, Rules, Spec};
+
+/// Filling memory takes time.
+fn limits(script: &Script) -> Limits {
+    let cpu = if script.expect == "memory" { 1000 } else { 10 };
+    Limits::new(Duration::from_millis(cpu), 8 << 20)
+}
+
+/// What a limit may be exceeded by on a busy machine.
+const NOISE: Duration = Duration::from_secs(3);
+
+struct Script {
+    path: PathBuf,
+    name: String,
+    expect: String,
+    line: u32,
+}
+
+fn scripts() -> Vec<Script> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile");
+    let mut scripts: Vec<Script> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "js"))
+        .map(|path| {
+            let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+            let head = |key: &str| {
+                let line = text.lines().take(2).find_map(|line| line.strip_prefix(key));
+                line.unwrap_or_else(|| panic!("{} does not say {key}", path.display())).trim().to_owned()
+            };
+            let (expect, line) = (head("// expect:"), head("// line:").parse().unwrap());
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            Script { path, name, expect, line }
+        })
+        .collect();
+    scripts.sort_by(|a, b| a.name.cmp(&b.name));
+    scripts
+}
+
+/// As strict as the real ones.
+fn rules() -> Rules {
+    fn plain(name: &str) -> String {
+        name.to_ascii_lowercase().replace('_', "-")
+    }
+    Rules {
+        header: |name| {
+            let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            if name.is_empty() || !name.bytes().all(token) {
+                return Err(format!("{name:?} is not the name of a header"));
+            }
+            let taken = ["accept", "connection", "content-length", "content-type", "host", "te", "transfer-encoding", "upgrade"];
+            let plain = plain(name);
+            if taken.contains(&plain.as_str()) || plain.starts_with("mcp-") || plain.starts_with("callsign-") {
+                return Err(format!("`{name}` is reserved"));
+            }
+            Ok(())
+        },
+        variable: |name| {
+            let good = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
+            let taken = ["LD_", "NODE_OPTIONS", "BASH_ENV", "CALLSIGN_", "CODEX_"];
+            match good {
+                true if taken.iter().any(|taken| name.starts_with(taken)) => Err(format!("`{name}` is reserved")),
+                true => Ok(()),
+                false => Err(format!("{name:?} is not the name of a variable")),
+            }
+        },
+        meta: |name| {
+            let lower = plain(name);
+            let taken = lower.starts_with("dev.callsign/") || lower.starts_with("io.modelcontextprotocol/");
+            if taken || name == "progressToken" { Err(format!("`{name}` is reserved")) } else { Ok(()) }
+        },
+        argument: |name| if name == "__callsign" { Err(format!("`{name}` is reserved")) } else { Ok(()) },
+    }
+}
+
+fn draft() -> Draft {
+    Draft {
+        headers: vec![("Authorization".into(), "Bearer x".into()), ("X-Static".into(), "1".into())],
+        meta: Some(Bytes::from_static(br#"{"progressToken":7,"example.org/a":{"b":1}}"#)),
+        arguments: Some(Bytes::from_static(br#"{"text":"hello","n":12345678901234567890,"deep":{"a":[1,2]}}"#)),
+        ..Draft::default()
+    }
+}
+
+fn input() -> Input<'static> {
+    Input {
+        server: "my-server".into(),
+        tool: Some("echo".into()),
+        method: "tools/call".into(),
+        thread: Some("ses_1".into()),
+        call: Some("call_1".into()),
+        trust: "host".into(),
+        takes_arguments: true,
+        ..Input::default()
+    }
+}
+
+const PROBE: &str = r#"export default {
+  "mcp.call.before"(input, output) {
+    const found = []
+    const natives = [[].push, JSON.stringify, Map.prototype.get, Promise.prototype.then, "".toLowerCase, RegExp.prototype.exec]
+    if (!natives.every((native) => Function.prototype.toString.call(native).includes("native code"))) found.push("natives")
+    if (globalThis["st" + "ate"] !== undefined) found.push("kept")
+    if (Object.keys(globalThis).length !== 0) found.push("globals")
+    if ({}.polluted !== undefined || [].polluted !== undefined) found.push("prototypes")
+    if (output.headers["X-Static"] !== "1" || Object.keys(output.headers).length !== 2) found.push("headers")
+    if (Object.keys(output.env).length !== 0 || output.arguments.text !== "hello") found.push("output")
+    output.headers["X-Probe"] = found.join() || "clean"
+  },
+}
+"#;
+
+struct Rig {
+    hooks: Arc<Hooks>,
+    hostile: PathBuf,
+    probe: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    fn load(script: &Script) -> Result<Self, Fault> {
+        let directory = tempfile::tempdir().unwrap();
+        let probe = directory.path().join("probe.js");
+        std::fs::write(&probe, PROBE).unwrap();
+        let hostile = script.path.clone();
+        let file = |path: &Path, shown: &str| FileSpec { path: path.to_owned(), shown: shown.to_owned(), optional: false };
+        let files = vec![file(&hostile, &format!("hostile/{}", script.name)), file(&probe, "probe.js")];
+        let env = vec![("USER_ID".to_owned(), "u1".to_owned())];
+        let hooks = Hooks::load(&Spec { files, env, limits: limits(script), rules: rules() });
+        match hooks {
+            Ok(hooks) => Ok(Self { hooks: Arc::new(hooks), hostile, probe, _directory: directory }),
+            Err(mut faults) => Err(faults.remove(0)),
+        }
+    }
+
+    async fn run(&self, path: &Path) -> Result<Draft, Fault> {
+        Chain::new(&self.hooks, &[path.to_owned()]).run(&input(), draft()).await
+    }
+}
+
+fn verdict(outcome: &Result<Draft, Fault>) -> (&'static str, u32) {
+    match outcome {
+        Ok(_) => ("ok", 0),
+        Err(fault) => {
+            let word = match fault.kind {
+                FaultKind::Load => "load",
+                FaultKind::Cpu => "cpu",
+                FaultKind::Wall => "wall",
+                FaultKind::Memory => "memory",
+                FaultKind::Settle => "settle",
+                FaultKind::Thrown if fault.message.contains("is reserved") => "reserved",
+                FaultKind::Thrown if fault.message.contains("too deeply") => "stack",
+                FaultKind::Thrown => "throw",
+            };
+            (word, fault.line)
+        }
+    }
+}
+
+/// `throw` and `value` differ only in who throws.
+fn agrees(script: &Script, (word, line): (&str, u32)) -> bool {
+    let agrees = match script.expect.as_str() {
+        "value" => word == "throw",
+        // What cannot be interrupted is refused at its time, by whichever limit.
+        "late" => word == "cpu" || word == "wall",
+        // Without memory for anything there are several ways to end.
+        "any" => true,
+        expected => expected == word,
+    };
+    agrees && (script.line == 0 || script.line == line)
+}
+
+#[tokio::test]
+async fn every_hostile_script_ends_in_its_refusal_and_leaves_nothing_behind() {
+    let mut wrong = Vec::new();
+    let scripts = scripts();
+    assert!(scripts.len() >= 60, "only {} scripts", scripts.len());
+    for script in &scripts {
+        let begun = Instant::now();
+        let rig = Rig::load(script);
+        let outcome = match &rig {
+            Ok(rig) => rig.run(&rig.hostile).await,
+            Err(fault) => Err(fault.clone()),
+        };
+        let took = begun.elapsed();
+        let (word, line) = verdict(&outcome);
+        let said = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if !agrees(script, (word, line)) {
+            wrong.push(format!("{}: {word} line {line}, not {} line {}: {said}", script.name, script.expect, script.line));
+        }
+        if took > limits(script).wall + NOISE {
+            wrong.push(format!("{}: took {took:?}", script.name));
+        }
+        if said.bytes().any(|byte| byte < b' ') || said.len() > 1000 {
+            wrong.push(format!("{}: what it says is not fit to be shown: {said:?}", script.name));
+        }
+        let Ok(rig) = rig else { continue };
+        for _ in 0..2 {
+            let after = rig.run(&rig.probe).await.map(|draft| draft.headers.last().cloned());
+            if !matches!(&after, Ok(Some((_, value))) if value == "clean") {
+                wrong.push(format!("{}: the next call found {after:?}", script.name));
+            }
+        }
+        // And again, in engines that it has been in before.
+        let again = verdict(&rig.run(&rig.hostile).await);
+        if !agrees(script, again) {
+            wrong.push(format!("{}: the second time {again:?}", script.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), scripts.len(), wrong.join("\n"));
+}

@@ -1,0 +1,8 @@
+// expect: reserved
+// line: 6
+// It makes a program load or run other code.
+export default {
+  "mcp.call.before": (input, output) => {
+    output.env.LD_LIBRARY_PATH = "forged"
+  },
+}

@@ -1,0 +1,9 @@
+// expect: memory
+// line: 7
+// An array that grows by pieces.
+export default {
+  "mcp.call.before": (input, output) => {
+    const list = []
+    for (;;) list.push("x".repeat(4096) + list.length)
+  },
+}

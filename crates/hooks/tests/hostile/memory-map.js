@@ -1,0 +1,9 @@
+// expect: memory
+// line: 5
+// A map that grows.
+export default {
+  "mcp.call.before": (input, output) => {
+    const map = new Map()
+    for (;;) map.set(map.size, new Array(500).fill(0))
+  },
+}

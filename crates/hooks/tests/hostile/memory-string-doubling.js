@@ -1,0 +1,9 @@
+// expect: memory
+// line: 7
+// Twice as long each time, as one flat string.
+export default {
+  "mcp.call.before": (input, output) => {
+    let text = "x"
+    for (;;) text = text.repeat(2)
+  },
+}

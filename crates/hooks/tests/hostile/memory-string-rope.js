@@ -1,0 +1,9 @@
+// expect: throw
+// line: 7
+// Joined strings share their parts, so the longest possible string comes before the limit of memory.
+export default {
+  "mcp.call.before": (input, output) => {
+    let text = "x"
+    for (;;) text += text
+  },
+}

@@ -1,0 +1,8 @@
+// expect: memory
+// line: 6
+// One allocation far over the limit.
+export default {
+  "mcp.call.before": (input, output) => {
+    new Uint8Array(2 ** 30)
+  },
+}

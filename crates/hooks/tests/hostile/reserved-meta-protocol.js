@@ -1,0 +1,8 @@
+// expect: reserved
+// line: 5
+// Not the hook's to set.
+export default {
+  "mcp.call.before": (input, output) => {
+    output.meta["io.modelcontextprotocol/related-task"] = "forged"
+  },
+}

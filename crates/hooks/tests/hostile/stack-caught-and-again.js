@@ -1,0 +1,9 @@
+// expect: cpu
+// line: 6
+// Each overflow is caught and starts two more.
+export default {
+  "mcp.call.before": (input, output) => {
+    const dive = () => { try { dive() } catch { dive() } finally { dive() } }
+    dive()
+  },
+}
