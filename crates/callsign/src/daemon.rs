@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use gateway::caller::Identification;
@@ -24,12 +24,11 @@ use crate::app::{Global, ServeArgs};
 use crate::commands::token::now;
 use crate::config::{self, Auth, Config, Environment, Purpose, Sources};
 use crate::exit::{Code, Failure};
+use crate::hooking::{Hooking, LOOK, stamp};
 use crate::identification::{self, Parts};
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
 
-/// How often the configuration file is looked at.
-const LOOK: Duration = Duration::from_millis(500);
 /// How long processes may take to end.
 const ENDING: Duration = Duration::from_secs(6);
 
@@ -37,6 +36,7 @@ const ENDING: Duration = Duration::from_secs(6);
 #[derive(Debug)]
 pub struct Plan {
     pub config: Config,
+    hooking: Hooking,
     /// Servers beside those of the file.
     pub always: Vec<ServerSpec>,
     state: StateDir,
@@ -58,13 +58,14 @@ impl Plan {
         let current_dir = std::env::current_dir().context("could not find the current directory")?;
         let environment = Environment::of_process();
         let mut config = load(arguments.config.as_deref(), &current_dir)?;
+        let hooking = Hooking::load(&config.hooks)?;
         if let Some(listen) = arguments.listen {
             config.serve = config.serve.listening_on(listen)?;
         }
         let state =
             StateDir::open(StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)?)?;
         let (named, listen) = (arguments.config.clone(), arguments.listen);
-        Ok(Self { config, always: Vec::new(), state, named, listen, current_dir })
+        Ok(Self { config, hooking, always: Vec::new(), state, named, listen, current_dir })
     }
 }
 
@@ -113,6 +114,7 @@ pub fn run(
             Surroundings { spawner, host, identification: Arc::clone(&identification), tasks: tasks.clone() };
         let house = House { plan, around };
         let servers = house.servers(&house.plan.config, None);
+        house.plan.hooking.give_to_all(&servers);
         let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
         let front =
             Arc::new(Front::new(servers, house.access(listen, tokens), identification, tasks.clone()));
@@ -250,11 +252,17 @@ impl House {
             }
             let stamp = stamp(&path);
             if stamp == seen {
+                if let Some(fresh) = self.plan.hooking.reloaded() {
+                    self.plan.hooking = fresh;
+                    self.plan.hooking.give_to_all(&front.servers());
+                }
                 continue;
             }
             seen = stamp;
-            let mut config = match load(self.plan.named.as_deref(), &self.plan.current_dir) {
-                Ok(config) => config,
+            let loaded = load(self.plan.named.as_deref(), &self.plan.current_dir);
+            let loaded = loaded.and_then(|config| Ok((Hooking::load(&config.hooks)?, config)));
+            let (hooking, mut config) = match loaded {
+                Ok(loaded) => loaded,
                 Err(errors) => {
                     tracing::error!(
                         "the configuration has mistakes; the one before stays in force:\n{errors}"
@@ -285,16 +293,12 @@ impl House {
             // Who calls is found out in another way now; sessions that were opened under the old one end.
             let before = front.servers();
             let servers = self.servers(&config, (!restart).then_some(&*before));
+            self.plan.hooking = hooking;
+            self.plan.hooking.give_to_all(&servers);
             tracing::info!("the configuration was loaded again: {} servers", servers.len());
             front.replace(servers);
         }
     }
-}
-
-/// Changes when the file does. Its length too: two edits can fall into one tick of the clock.
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 /// Where the fingerprints of a server's tools are kept.

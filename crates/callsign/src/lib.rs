@@ -7,6 +7,7 @@ pub mod config;
 pub mod daemon;
 pub mod example;
 pub mod exit;
+pub mod hooking;
 pub mod identification;
 pub mod output;
 pub mod state;

@@ -16,6 +16,7 @@ use model::Isolation;
 
 use crate::caller::{Call, Caller};
 use crate::connection::{Callers, Connection, Outlet};
+use crate::hooked::After;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::Pipes;
@@ -25,7 +26,10 @@ use crate::server::pool::{CallerKey, ChildKey, Owner};
 
 /// Carries a request. Whatever happens, exactly one answer goes to `reply`, unless the caller cancels.
 pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, reply: Arc<Outbox>) -> Sent {
-    if let Some(sent) = request_at_once(pipes, connection, &call, &reply) {
+    let hooks = pipes.pool.hooks_of(&call.message);
+    if hooks.is_none()
+        && let Some(sent) = request_at_once(pipes, connection, &call, &reply)
+    {
         return sent;
     }
     let id = call.message.id().unwrap_or_default();
@@ -38,17 +42,32 @@ pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, re
         connection.will_last(&id);
     }
     let mut under_way = UnderWay { connection, id: &id, sent: false };
-    match carry(pipes, connection, &call, &reply).await {
-        Ok(sent) => {
-            under_way.sent = matches!(sent, Sent::To(..));
-            sent
-        }
-        Err(error) => {
-            drop(under_way);
-            reply.finish(error.to_message(Some(&id)));
-            Sent::Answered
-        }
-    }
+    let call = match hooks {
+        Some(chain) => pipes.pool.before(chain, call).await,
+        None => Ok(call),
+    };
+    let (error, after) = match call {
+        Err(error) => (error, None),
+        Ok(call) => match carry(pipes, connection, &call, &reply).await {
+            Ok(sent) => {
+                under_way.sent = matches!(sent, Sent::To(..));
+                return sent;
+            }
+            Err(error) => (error, call.after()),
+        },
+    };
+    drop(under_way);
+    finish(&reply, error.to_message(Some(&id)), after).await;
+    Sent::Answered
+}
+
+/// Answers a request that no server answers.
+async fn finish(reply: &Outbox, answer: Bytes, after: Option<Arc<After>>) {
+    let answer = match after {
+        Some(after) => after.answer(answer).await,
+        None => answer,
+    };
+    reply.finish(answer);
 }
 
 /// Forgets a request that never reached a server, also when whoever carried it went away.
@@ -76,14 +95,17 @@ pub fn request_at_once(
     reply: &Arc<Outbox>,
 ) -> Option<Sent> {
     let message = &call.message;
+    if pipes.pool.hooks_of(message).is_some() {
+        return None;
+    }
     if message.method() != "tools/call" || pipes.catalogue.check_call(&message.name()?).is_err() {
         return None;
     }
     let id = message.id()?;
     let (caller_key, _) = caller_of(connection, call);
     let (child, key) = connection.begin_at_once(&caller_key, &id)?;
-    let sent = (pipes.pool.stamp(&call.caller, message)).and_then(|stamp| {
-        child.link.call_as(key, connection, (message, &stamp), Reply::Stream(Arc::clone(reply)))
+    let sent = (pipes.pool.stamp(call)).and_then(|stamp| {
+        child.link.call_as(key, connection, (message, &stamp), Reply::Stream(Arc::clone(reply), None))
     });
     if sent.is_err() {
         // Nothing was sent; the long way finds or starts another child.
@@ -127,7 +149,7 @@ async fn carry(
         let child = match route(pipes, connection, call, question.as_ref()).await? {
             Route::Child(child) => child,
             Route::StandIn(answer) => {
-                reply.finish(as_answer_to(&answer, &id));
+                finish(reply, as_answer_to(&answer, &id), call.after()).await;
                 return Ok(Sent::Answered);
             }
         };
@@ -174,8 +196,8 @@ async fn send(
         reply.close_unless_shared(connection);
         return Ok(Sent::Answered);
     }
-    let stamp = pipes.pool.stamp(&call.caller, message)?;
-    let key = child.link.call(connection, message, &stamp, Reply::Stream(Arc::clone(reply)))?;
+    let stamp = pipes.pool.stamp(call)?;
+    let key = child.link.call(connection, message, &stamp, Reply::Stream(Arc::clone(reply), call.after()))?;
     if !connection.sent(&id, &child.link, key) {
         child.link.cancel(key, None);
     }
@@ -227,7 +249,7 @@ async fn route(
             let (key, caller) = caller_of(connection, call);
             let key = ChildKey::Caller(key);
             if !meta::is_discovery(message.method()) || pipes.pool.find(&key).is_some() {
-                pipes.pool.child(&key, Owner::Caller(&caller)).await?
+                pipes.pool.child(&key, Owner::Caller(&caller, call.env())).await?
             } else {
                 let lobby = ChildKey::Lobby(connection.id);
                 if let (None, Some(question)) = (pipes.pool.find(&lobby), question)
@@ -358,9 +380,9 @@ pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
 pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, call: &Call, reply: &Arc<Outbox>) {
     let (id, message) = (call.message.id().unwrap_or_default(), &call.message);
     let sent = connection.begin(&id).and_then(|()| {
-        let stamp = link.stamp(&call.caller, message);
-        stamp
-            .and_then(|stamp| link.call(connection, message, &stamp, Reply::Stream(Arc::clone(reply))))
+        let reply = Reply::Stream(Arc::clone(reply), call.after());
+        link.stamp(call)
+            .and_then(|stamp| link.call(connection, message, &stamp, reply))
             .inspect_err(|_| connection.end(&id))
     });
     match sent {

@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use crate::connection::Connection;
 use crate::environment::HostEnvironment;
+use crate::hooked::{After, Hooked};
 use crate::respond::CallError;
 use crate::strip::strip;
 
@@ -61,6 +62,28 @@ pub struct Caller {
 pub struct Call {
     pub message: Message,
     pub caller: Arc<Caller>,
+    /// None: no hook has seen it.
+    pub hooked: Option<Arc<Hooked>>,
+}
+
+impl Call {
+    pub fn new(message: Message, caller: Arc<Caller>) -> Self {
+        Self { message, caller, hooked: None }
+    }
+
+    /// The configured headers as hooks left them.
+    pub fn headers(&self) -> Option<Arc<hooks::Pairs>> {
+        self.hooked.as_ref().and_then(|hooked| hooked.headers.clone())
+    }
+
+    /// What hooks want of the environment of a process that is started for it.
+    pub fn env(&self) -> &[(String, String)] {
+        self.hooked.as_ref().map_or(&[], |hooked| &hooked.env)
+    }
+
+    pub fn after(&self) -> Option<Arc<After>> {
+        self.hooked.as_ref().and_then(|hooked| hooked.after.clone())
+    }
 }
 
 /// A caller who is known, as far as it decides which process serves.
@@ -161,7 +184,7 @@ impl Identification {
         let caller = Arc::new(Caller { identity, principal, workspace, workspace_refused, spoof });
         drop(name);
         connection.note_caller(&caller, message.method());
-        Ok(Call { message, caller })
+        Ok(Call::new(message, caller))
     }
 
     /// The public keys, as a JWK set.

@@ -18,6 +18,7 @@ pub mod caller;
 pub mod connection;
 pub mod environment;
 pub mod front;
+pub mod hooked;
 pub mod outbox;
 pub mod respond;
 pub mod server;

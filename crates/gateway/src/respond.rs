@@ -86,6 +86,10 @@ pub enum CallError {
     MissingArgument { tool: String, argument: String, reason: Option<String> },
     #[error("the headers for the server `{server}` could not be had from its headers_command: {reason}")]
     HeadersCommand { server: String, reason: String },
+    #[error("{what}: {fault}")]
+    HookRefused { what: &'static str, fault: String },
+    #[error("{what} that failed: {fault}")]
+    HookFailed { what: &'static str, fault: String },
     #[error("several callers share this server and it did not say whose client it asks")]
     NoSingleCaller,
 }
@@ -140,6 +144,8 @@ impl CallError {
             Self::Unsignable(_) => row("arguments_invalid", -32602, StatusCode::OK),
             Self::MissingArgument { .. } => row("missing_argument", -31021, StatusCode::OK),
             Self::HeadersCommand { .. } => row("headers_command_failed", -31022, StatusCode::OK),
+            Self::HookRefused { .. } => row("hook_refused", -31023, StatusCode::OK),
+            Self::HookFailed { .. } => row("hook_failed", -31024, StatusCode::OK),
         }
     }
 

@@ -23,6 +23,7 @@ use model::{Placeholder, Principal, ServerSpec, Transport};
 
 use crate::caller::{self, Call, Caller, Identification};
 use crate::connection::{Connection, Outlet};
+use crate::hooked::Slot;
 use crate::respond::CallError;
 use catalogue::Catalogue;
 use link::{Counters, LinkOptions};
@@ -35,6 +36,8 @@ pub struct Server {
     pub backend: Backend,
     pub counters: Arc<Counters>,
     pub identification: Arc<Identification>,
+    /// The hooks of its calls.
+    pub hooks: Arc<Slot>,
 }
 
 #[derive(Debug)]
@@ -56,11 +59,13 @@ impl Server {
     /// `fingerprints`: where what the server lists is recorded.
     pub fn new(spec: ServerSpec, around: Surroundings, fingerprints: Option<PathBuf>) -> Self {
         let counters = Arc::<Counters>::default();
+        let hooks = Arc::<Slot>::default();
         let identification = Arc::clone(&around.identification);
         let ambient = spec.arguments.iter().map(|(name, _)| name.clone()).collect();
         let catalogue = Arc::new(Catalogue::new(spec.name.as_str(), spec.pin, ambient, fingerprints));
         let options = Arc::new(LinkOptions {
             server: spec.name.as_str().to_owned(),
+            hooks: Arc::clone(&hooks),
             timeout: spec.timeout,
             max_message: spec.max_message,
             catalogue: Arc::clone(&catalogue),
@@ -74,7 +79,7 @@ impl Server {
             }
             Transport::Http(http) => Backend::Remote(Arc::new(Remote::new(http.clone(), options, around))),
         };
-        Self { spec, backend, counters, identification }
+        Self { spec, backend, counters, identification, hooks }
     }
 
     /// Finds out who makes a request, and whether this server wants to be asked by them.

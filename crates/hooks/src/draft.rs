@@ -77,7 +77,8 @@ impl fmt::Debug for Draft {
 
 impl Draft {
     pub(crate) fn size(&self) -> usize {
-        let of_pairs = |pairs: &Pairs| pairs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let of_pairs =
+            |pairs: &Pairs| pairs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         let of_json = |json: &Option<Bytes>| json.as_ref().map_or(0, Bytes::len);
         of_pairs(&self.headers) + of_json(&self.meta) + of_json(&self.arguments)
     }
@@ -210,10 +211,8 @@ mod tests {
     use super::*;
 
     fn changed(original: Option<&str>, members: &[(&str, Option<&str>)]) -> String {
-        let members = members
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.map(str::to_owned)))
-            .collect();
+        let members =
+            members.iter().map(|(name, value)| ((*name).to_owned(), value.map(str::to_owned))).collect();
         let made = Change::Members(members).apply_to(original.map(str::as_bytes)).unwrap();
         String::from_utf8(made.to_vec()).unwrap()
     }

@@ -94,14 +94,19 @@ impl Engine {
             let prelude: Function<'_> = eval(&ctx, PRELUDE, include_str!("prelude.js"))?;
             let mut args = Args::new(ctx.clone(), 6);
             let rules = blueprint.rules;
-            args.push_arg(Function::new(ctx.clone(), move |kind: u8, name: String, value: Opt<Option<String>>| {
-                let value = value.0.flatten();
-                Kind::from(kind).and_then(|kind| rules.check(kind, &name, value.as_deref()).err())
-            })?)?;
+            args.push_arg(Function::new(
+                ctx.clone(),
+                move |kind: u8, name: String, value: Opt<Option<String>>| {
+                    let value = value.0.flatten();
+                    Kind::from(kind).and_then(|kind| rules.check(kind, &name, value.as_deref()).err())
+                },
+            )?)?;
             let given = Arc::clone(&turn);
             args.push_arg(Function::new(ctx.clone(), move |which: u8| lock(&given).shown(which))?)?;
             let log = Arc::clone(&turn);
-            args.push_arg(Function::new(ctx.clone(), move |level: u8, said: String| lock(&log).say(level, &said))?)?;
+            args.push_arg(Function::new(ctx.clone(), move |level: u8, said: String| {
+                lock(&log).say(level, &said)
+            })?)?;
             args.push_arg(Function::new(ctx.clone(), random_bytes)?)?;
             let env: Vec<&str> =
                 blueprint.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]).collect();
@@ -127,7 +132,12 @@ impl Engine {
     }
 
     /// Evaluates a hook as the module it is. Returns its number.
-    pub(crate) fn add_module(&self, file: &Arc<str>, source: &str, modules: &Modules) -> Result<usize, Fault> {
+    pub(crate) fn add_module(
+        &self,
+        file: &Arc<str>,
+        source: &str,
+        modules: &Modules,
+    ) -> Result<usize, Fault> {
         let place = Place { file, line: 0 };
         self.guard.start();
         self.runtime.set_loader(modules.clone(), modules.clone());
@@ -139,13 +149,15 @@ impl Engine {
                 fault.kind = FaultKind::Load;
                 fault
             })?;
-            let exported: Option<Value<'_>> = module.namespace().and_then(|exports| exports.get("default")).ok();
+            let exported: Option<Value<'_>> =
+                module.namespace().and_then(|exports| exports.get("default")).ok();
             let Some(exported) = exported.filter(|exported| !exported.is_undefined()) else {
                 let why = "it has no default export: export default { \"mcp.call.before\": … }";
                 return Err(place.fault(FaultKind::Load, why));
             };
             let factory: Function<'_> =
-                eval(&ctx, PRELUDE, "(function (exported) { return () => exported })").map_err(|error| fault(&error))?;
+                eval(&ctx, PRELUDE, "(function (exported) { return () => exported })")
+                    .map_err(|error| fault(&error))?;
             let factory: Function<'_> = factory.call((exported,)).map_err(|error| fault(&error))?;
             add(&ctx, factory).map_err(|error| fault(&error))
         })
@@ -184,7 +196,8 @@ impl Engine {
             let collected = settled.and_then(|()| {
                 let finish = function(&ctx, FINISH).and_then(|finish| finish.call::<_, Array<'_>>(()));
                 let collected = finish.map_err(|error| fault(&error))?;
-                T::read(&collected).ok_or_else(|| place.fault(FaultKind::Thrown, "what it left behind makes no sense"))
+                T::read(&collected)
+                    .ok_or_else(|| place.fault(FaultKind::Thrown, "what it left behind makes no sense"))
             });
             // What was begun and not waited for must not run in somebody else's call.
             let drained = self.drain(&ctx);
@@ -217,7 +230,8 @@ impl Engine {
             match promise.state() {
                 PromiseState::Resolved => return Ok(()),
                 PromiseState::Rejected => {
-                    let error = promise.result::<Value<'_>>().and_then(Result::err).unwrap_or(Error::Exception);
+                    let error =
+                        promise.result::<Value<'_>>().and_then(Result::err).unwrap_or(Error::Exception);
                     return Err(self.fault(ctx, place, &error, FaultKind::Thrown));
                 }
                 PromiseState::Pending => {}

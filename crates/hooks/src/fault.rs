@@ -99,7 +99,9 @@ impl Place<'_> {
                 let message = "it threw null, or had no memory left for saying what is wrong";
                 self.fault(FaultKind::Memory, message)
             }
-            None if message.ends_with("Maximum call stack size exceeded") || message.ends_with("stack overflow") => {
+            None if message.ends_with("Maximum call stack size exceeded")
+                || message.ends_with("stack overflow") =>
+            {
                 self.fault(FaultKind::Thrown, "it calls itself too deeply")
             }
             None => self.fault(FaultKind::Thrown, message),
@@ -166,7 +168,8 @@ fn first_frame(stack: &str) -> Option<(String, u32)> {
         let (rest, _column) = place.rsplit_once(':')?;
         let (file, line) = rest.rsplit_once(':')?;
         let line = line.parse().ok()?;
-        let is_ours = file == crate::engine::PRELUDE || file.is_empty() || file == "native" || file.starts_with('<');
+        let is_ours =
+            file == crate::engine::PRELUDE || file.is_empty() || file == "native" || file.starts_with('<');
         (!is_ours).then(|| (file.to_owned(), line))
     })
 }

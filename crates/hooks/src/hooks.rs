@@ -105,8 +105,7 @@ pub struct Loaded<'a> {
 impl Hooks {
     /// Loads every file. All that is wrong is said at once.
     pub fn load(spec: &Spec) -> Result<Self, Vec<Fault>> {
-        let blueprint =
-            Blueprint { limits: spec.limits, rules: spec.rules, env: spec.env.clone().into() };
+        let blueprint = Blueprint { limits: spec.limits, rules: spec.rules, env: spec.env.clone().into() };
         let broken = |error: rquickjs::Error| {
             let message = format!("the JavaScript engine could not be started: {error}");
             vec![Fault { file: "hooks".into(), line: 0, kind: FaultKind::Load, message }]
@@ -203,9 +202,7 @@ impl Hooks {
                 };
                 file.run_in_own(&mut engine, &self.blueprint, |engine| go(engine, 0))
             }
-            Home::EachTime => {
-                file.alone(&self.blueprint, Built::ForOne).and_then(|engine| go(&engine, 0))
-            }
+            Home::EachTime => file.alone(&self.blueprint, Built::ForOne).and_then(|engine| go(&engine, 0)),
         };
         let done = done.and_then(|changes| match T::check(&changes, &self.blueprint.rules) {
             Ok(()) => Ok(changes),

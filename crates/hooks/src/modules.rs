@@ -62,8 +62,11 @@ impl Modules {
 impl Known {
     /// The name of what `base` calls `name`.
     fn resolve(&self, base: &str, name: &str) -> std::result::Result<String, String> {
-        let Some(relative) = name.strip_prefix("./").or_else(|| name.starts_with("../").then_some(name)) else {
-            return Err(format!("`{name}` cannot be imported: only files beside the hook can, as \"./name.js\""));
+        let Some(relative) = name.strip_prefix("./").or_else(|| name.starts_with("../").then_some(name))
+        else {
+            return Err(format!(
+                "`{name}` cannot be imported: only files beside the hook can, as \"./name.js\""
+            ));
         };
         let inside = base.strip_prefix(self.shown.as_str()).unwrap_or(base);
         let mut parts: Vec<&str> = inside.split('/').collect();
@@ -72,7 +75,9 @@ impl Known {
             match part {
                 "" | "." => {}
                 ".." if parts.pop().is_some() => {}
-                ".." => return Err(format!("`{name}` cannot be imported: it lies outside the hook's directory")),
+                ".." => {
+                    return Err(format!("`{name}` cannot be imported: it lies outside the hook's directory"));
+                }
                 part => parts.push(part),
             }
         }

@@ -32,7 +32,9 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) fn from(number: u8) -> Option<Self> {
-        [Self::Header, Self::Variable, Self::Meta, Self::Argument, Self::Result].get(usize::from(number)).copied()
+        [Self::Header, Self::Variable, Self::Meta, Self::Argument, Self::Result]
+            .get(usize::from(number))
+            .copied()
     }
 }
 

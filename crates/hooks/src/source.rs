@@ -171,13 +171,23 @@ impl<'a> Iterator for Words<'a> {
                     self.at += length;
                     self.expects_value = matches!(
                         word.text,
-                        "return" | "typeof" | "case" | "in" | "of" | "new" | "delete" | "void" | "throw" | "await"
+                        "return"
+                            | "typeof"
+                            | "case"
+                            | "in"
+                            | "of"
+                            | "new"
+                            | "delete"
+                            | "void"
+                            | "throw"
+                            | "await"
                     );
                     return Some(word);
                 }
                 _ => {
                     self.at += first.len_utf8();
-                    self.expects_value = self.expects_value && first.is_whitespace() || !first.is_whitespace();
+                    self.expects_value =
+                        self.expects_value && first.is_whitespace() || !first.is_whitespace();
                 }
             }
         }

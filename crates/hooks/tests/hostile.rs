@@ -58,18 +58,31 @@ fn rules() -> Rules {
             if name.is_empty() || !name.bytes().all(token) {
                 return Err(format!("{name:?} is not the name of a header"));
             }
-            let taken = ["accept", "connection", "content-length", "content-type", "host", "te", "transfer-encoding", "upgrade"];
+            let taken = [
+                "accept",
+                "connection",
+                "content-length",
+                "content-type",
+                "host",
+                "te",
+                "transfer-encoding",
+                "upgrade",
+            ];
             let plain = plain(name);
-            if taken.contains(&plain.as_str()) || plain.starts_with("mcp-") || plain.starts_with("callsign-") {
+            if taken.contains(&plain.as_str()) || plain.starts_with("mcp-") || plain.starts_with("callsign-")
+            {
                 return Err(format!("`{name}` is reserved"));
             }
             Ok(())
         },
         variable: |name| {
-            let good = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
+            let good =
+                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
             let taken = ["LD_", "NODE_OPTIONS", "BASH_ENV", "CALLSIGN_", "CODEX_"];
             match good {
-                true if taken.iter().any(|taken| name.starts_with(taken)) => Err(format!("`{name}` is reserved")),
+                true if taken.iter().any(|taken| name.starts_with(taken)) => {
+                    Err(format!("`{name}` is reserved"))
+                }
                 true => Ok(()),
                 false => Err(format!("{name:?} is not the name of a variable")),
             }
@@ -87,7 +100,9 @@ fn draft() -> Draft {
     Draft {
         headers: vec![("Authorization".into(), "Bearer x".into()), ("X-Static".into(), "1".into())],
         meta: Some(Bytes::from_static(br#"{"progressToken":7,"example.org/a":{"b":1}}"#)),
-        arguments: Some(Bytes::from_static(br#"{"text":"hello","n":12345678901234567890,"deep":{"a":[1,2]}}"#)),
+        arguments: Some(Bytes::from_static(
+            br#"{"text":"hello","n":12345678901234567890,"deep":{"a":[1,2]}}"#,
+        )),
         ..Draft::default()
     }
 }
@@ -133,7 +148,11 @@ impl Rig {
         let probe = directory.path().join("probe.js");
         std::fs::write(&probe, PROBE).unwrap();
         let hostile = script.path.clone();
-        let file = |path: &Path, shown: &str| FileSpec { path: path.to_owned(), shown: shown.to_owned(), optional: false };
+        let file = |path: &Path, shown: &str| FileSpec {
+            path: path.to_owned(),
+            shown: shown.to_owned(),
+            optional: false,
+        };
         let files = vec![file(&hostile, &format!("hostile/{}", script.name)), file(&probe, "probe.js")];
         let env = vec![("USER_ID".to_owned(), "u1".to_owned())];
         let hooks = Hooks::load(&Spec { files, env, limits: limits(script), rules: rules() });
@@ -196,7 +215,10 @@ async fn every_hostile_script_ends_in_its_refusal_and_leaves_nothing_behind() {
         let (word, line) = verdict(&outcome);
         let said = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
         if !agrees(script, (word, line)) {
-            wrong.push(format!("{}: {word} line {line}, not {} line {}: {said}", script.name, script.expect, script.line));
+            wrong.push(format!(
+                "{}: {word} line {line}, not {} line {}: {said}",
+                script.name, script.expect, script.line
+            ));
         }
         if took > limits(script).wall + NOISE {
             wrong.push(format!("{}: took {took:?}", script.name));

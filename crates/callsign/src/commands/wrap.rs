@@ -21,6 +21,7 @@ use crate::conceal;
 use crate::config::{self, Config, Environment, Purpose, Sources, Target, UseSection, Wrapped};
 use crate::daemon::{catalogue_file, stop_on_signals};
 use crate::exit::{Code, Failure};
+use crate::hooking::Hooking;
 use crate::identification::{self, Parts, state_if_usable};
 use crate::state::StateDir;
 
@@ -88,6 +89,7 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
     }
     let current_dir = std::env::current_dir().context("could not find the current directory")?;
     let (mut spec, config) = specification(arguments, &current_dir, environment)?;
+    let hooking = Hooking::load(&config.hooks)?;
     pass_variables(&mut spec, arguments, environment, entry_headers.as_deref())?;
     let located = StateDir::locate(global.state_dir.as_deref(), environment, &current_dir).ok();
     let fingerprints = match (&arguments.name, &located) {
@@ -113,10 +115,16 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
         let tasks = TaskTracker::new();
         let around = Surroundings { spawner, host, identification, tasks: tasks.clone() };
         let server = Arc::new(Server::new(spec, around, fingerprints));
+        hooking.give_to(&server);
         let stop = CancellationToken::new();
         let signals = stop_on_signals(stop.clone())?;
         let (input, output) = (stdio::standard_input()?, stdio::standard_output()?);
-        stdio::serve(server, input, output, tasks, stop).await;
+        let serving = stdio::serve(Arc::clone(&server), input, output, tasks, stop);
+        tokio::pin!(serving);
+        tokio::select! {
+            () = &mut serving => {}
+            () = hooking.follow(&server) => serving.await, // There is nothing to follow.
+        }
         signals.abort();
         Ok(())
     })

@@ -21,6 +21,8 @@ pub struct Stamp {
     pub assertion: Option<String>,
     /// Members of `_meta`, as JSON without the braces.
     pub members: Vec<u8>,
+    /// The configured headers as hooks left them. None: they are as they are configured.
+    pub configured: Option<Arc<hooks::Pairs>>,
 }
 
 impl Identification {
@@ -30,6 +32,7 @@ impl Identification {
         caller: &Arc<Caller>,
         server: &str,
         message: &Message,
+        configured: Option<Arc<hooks::Pairs>>,
     ) -> Result<Arc<Stamp>, CallError> {
         let name = headers::mirrored_name(message);
         let told = Told {
@@ -58,7 +61,7 @@ impl Identification {
             members.push(b'}');
         }
         let tool = name.as_deref().map(Into::into);
-        Ok(Arc::new(Stamp { caller: Arc::clone(caller), tool, assertion, members }))
+        Ok(Arc::new(Stamp { caller: Arc::clone(caller), tool, assertion, members, configured }))
     }
 
     fn assertion(

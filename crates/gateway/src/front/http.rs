@@ -9,6 +9,7 @@
 pub mod body;
 mod exchange;
 mod guard;
+mod inspected;
 mod relay;
 pub mod sessions;
 mod stream;

@@ -135,7 +135,7 @@ impl Host {
             self.server.identify(&self.connection, None, message)
         } else {
             let nobody = || Arc::new(Caller::nobody(self.connection.principal.clone()));
-            self.server.identification.cleaned(message).map(|message| Call { message, caller: nobody() })
+            self.server.identification.cleaned(message).map(|message| Call::new(message, nobody()))
         };
         match call {
             Ok(call) => bridge.carry(call).await,

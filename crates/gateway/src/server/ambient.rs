@@ -45,7 +45,7 @@ pub fn fill(spec: &ServerSpec, catalogue: &Catalogue, call: Call) -> Result<Call
         };
         message = with_argument(&message, argument, &ambient, &explicit)?;
     }
-    Ok(Call { message, caller: call.caller })
+    Ok(Call::new(message, call.caller))
 }
 
 /// What the call itself says of an argument.

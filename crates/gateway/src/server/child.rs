@@ -209,7 +209,7 @@ impl Child {
     fn stamp(&self, connection: &Connection, message: &Message) -> Result<Arc<Stamp>, CallError> {
         let nobody = || Arc::new(Caller::nobody(connection.principal.clone()));
         let caller = self.caller.clone().unwrap_or_else(nobody);
-        self.options.identification.stamp(&caller, &self.options.server, message)
+        self.options.identification.stamp(&caller, &self.options.server, message, None)
     }
 
     fn why_gone(&self) -> CallError {

@@ -22,8 +22,9 @@ use mcp::Message;
 use mcp::splice::{Edit, on_one_line, splice};
 use tokio::sync::oneshot;
 
-use crate::caller::{Caller, Identification, Stamp};
+use crate::caller::{Call, Identification, Stamp};
 use crate::connection::Connection;
+use crate::hooked::{After, Slot};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::catalogue::Catalogue;
@@ -36,6 +37,7 @@ pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct LinkOptions {
     pub server: String,
+    pub hooks: Arc<Slot>,
     pub timeout: Option<Duration>,
     pub max_message: usize,
     pub catalogue: Arc<Catalogue>,
@@ -80,7 +82,8 @@ pub enum Role {
 /// Who waits for the answer.
 #[derive(Debug)]
 pub enum Reply {
-    Stream(Arc<Outbox>),
+    /// Its caller, after the hooks that are to see it first.
+    Stream(Arc<Outbox>, Option<Arc<After>>),
     /// A request of our own.
     Internal(oneshot::Sender<Message>),
 }
@@ -120,8 +123,9 @@ impl Link {
     }
 
     /// What the server is told of a request that is sent here.
-    pub fn stamp(&self, caller: &Arc<Caller>, message: &Message) -> Result<Arc<Stamp>, CallError> {
-        self.options.identification.stamp(caller, &self.options.server, message)
+    pub fn stamp(&self, call: &Call) -> Result<Arc<Stamp>, CallError> {
+        let Call { message, caller, .. } = call;
+        self.options.identification.stamp(caller, &self.options.server, message, call.headers())
     }
 
     /// An id on the server's side, for a request to come.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use hooks::Chain;
 use identity::adapters::Adapter;
 use identity::projection;
 use mcp::Message;
@@ -18,9 +19,10 @@ use supervise::Spawner;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use crate::caller::{Caller, Identification, Known, Stamp};
+use crate::caller::{Call, Caller, Identification, Known, Stamp};
 use crate::connection::{Connection, ConnectionId};
 use crate::environment::{self, HostEnvironment, PROBE};
+use crate::hooked;
 use crate::respond::CallError;
 use crate::server::breaker::{Breaker, FAILED_START, Verdict};
 use crate::server::child::{Child, Ended, ONLY_ONE};
@@ -111,7 +113,8 @@ pub struct Surroundings {
 #[derive(Debug, Clone, Copy)]
 pub enum Owner<'a> {
     /// A caller, who may be nobody in particular.
-    Caller(&'a Arc<Caller>),
+    /// With variables that hooks add.
+    Caller(&'a Arc<Caller>, &'a [(String, String)]),
     /// Whoever asks what the server is, and which host that probably is.
     Asking(Option<&'static Adapter>),
     Everybody,
@@ -134,8 +137,19 @@ impl Pool {
         pool
     }
 
-    pub fn stamp(&self, caller: &Arc<Caller>, message: &Message) -> Result<Arc<Stamp>, CallError> {
-        self.identification.stamp(caller, &self.options.server, message)
+    pub fn stamp(&self, call: &Call) -> Result<Arc<Stamp>, CallError> {
+        self.identification.stamp(&call.caller, &self.options.server, &call.message, call.headers())
+    }
+
+    /// The call as hooks leave it.
+    pub async fn before(&self, chain: Arc<Chain>, call: Call) -> Result<Call, CallError> {
+        // A process has no headers.
+        hooked::before(chain, &self.options.server, Vec::new(), &self.tasks, call).await
+    }
+
+    /// The hooks this request is for.
+    pub fn hooks_of(&self, message: &Message) -> Option<Arc<Chain>> {
+        self.options.hooks.of(message)
     }
 
     /// Who asks what the server is, as far as it can be told before a call.
@@ -249,7 +263,7 @@ impl Pool {
             reason: error.to_string(),
         })?;
         let caller = match owner {
-            Owner::Caller(caller) => Some(Arc::clone(caller)),
+            Owner::Caller(caller, _) => Some(Arc::clone(caller)),
             Owner::Asking(_) | Owner::Everybody => None,
         };
         let child = Arc::new(Child::new(key.clone(), caller, Arc::clone(&self.options), self.tasks.clone()));
@@ -269,7 +283,7 @@ impl Pool {
     fn command(&self, owner: Owner<'_>, state: &mut State) -> supervise::Command {
         let server = self.options.server.as_str();
         let mut built = match owner {
-            Owner::Caller(caller) => {
+            Owner::Caller(caller, _) => {
                 environment::build(&self.spec, &self.host, &super::values(server, None, Some(caller)))
             }
             Owner::Everybody => {
@@ -282,7 +296,11 @@ impl Pool {
             built.variables.push((OsString::from(name), OsString::from(value)));
         };
         match owner {
-            Owner::Caller(caller) => {
+            Owner::Caller(caller, added) => {
+                // Who calls is ours to say, so that comes last.
+                for (name, value) in added {
+                    set(name, value);
+                }
                 for (name, value) in projection::variables(&caller.identity, caller.workspace.as_deref()) {
                     set(name, &value);
                 }
@@ -324,7 +342,7 @@ impl Pool {
             Directory::Fixed(path) => Some(path.clone()),
             Directory::Template { path, otherwise } => {
                 let caller = match owner {
-                    Owner::Caller(caller) => Some(&**caller),
+                    Owner::Caller(caller, _) => Some(&**caller),
                     Owner::Asking(_) | Owner::Everybody => None,
                 };
                 let values = super::values(&self.options.server, None, caller);

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hooks::Pairs;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
@@ -23,7 +24,8 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::address;
-use crate::caller::{Caller, Stamp};
+use crate::caller::{Call, Caller, Stamp};
+use crate::hooked;
 use crate::respond::CallError;
 use crate::server::link::LinkOptions;
 use crate::server::minted::Minted;
@@ -81,8 +83,39 @@ impl Remote {
         &self.uri
     }
 
-    pub fn stamp(&self, caller: &Arc<Caller>, message: &Message) -> Result<Arc<Stamp>, CallError> {
-        self.options.identification.stamp(caller, &self.options.server, message)
+    pub fn stamp(
+        &self,
+        caller: &Arc<Caller>,
+        message: &Message,
+        configured: Option<Arc<Pairs>>,
+    ) -> Result<Arc<Stamp>, CallError> {
+        self.options.identification.stamp(caller, &self.options.server, message, configured)
+    }
+
+    /// The call as hooks leave it.
+    pub async fn before(&self, call: Call) -> Result<Call, CallError> {
+        let Some(chain) = self.options.hooks.of(&call.message) else { return Ok(call) };
+        let tool = mcp::headers::mirrored_name(&call.message);
+        let configured = self.configured(Some(&call.caller), tool.as_deref()).await?;
+        hooked::before(chain, &self.options.server, configured, &self.tasks, call).await
+    }
+
+    /// The headers of the configuration and of the `headers_command`. What comes later replaces what came before.
+    async fn configured(&self, caller: Option<&Caller>, tool: Option<&str>) -> Result<Pairs, CallError> {
+        let value = super::values(&self.options.server, tool, caller);
+        let mut headers: Pairs = Vec::with_capacity(self.spec.headers.len());
+        for (name, template) in &self.spec.headers {
+            if let Some(text) = template.render(&value) {
+                headers.push((name.clone(), text.into_owned()));
+            }
+        }
+        if let Some(minted) = &self.minted {
+            for (name, text) in minted.headers(caller).await?.iter() {
+                headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+                headers.push((name.clone(), text.clone()));
+            }
+        }
+        Ok(headers)
     }
 
     /// The headers of a request on top of those the protocol needs: the configured ones, those of the
@@ -90,16 +123,15 @@ impl Remote {
     async fn add_headers(&self, stamp: Option<&Stamp>, headers: &mut HeaderMap) -> Result<(), CallError> {
         let caller = stamp.map(|stamp| &*stamp.caller);
         let tool = stamp.and_then(|stamp| stamp.tool.as_deref());
-        let value = super::values(&self.options.server, tool, caller);
-        for (name, template) in &self.spec.headers {
-            if let Some(text) = template.render(&value) {
-                insert(headers, name, &text);
-            }
-        }
-        if let Some(minted) = &self.minted {
-            for (name, text) in minted.headers(caller).await?.iter() {
-                insert(headers, name, text);
-            }
+        let made;
+        let configured = if let Some(configured) = stamp.and_then(|stamp| stamp.configured.as_deref()) {
+            configured
+        } else {
+            made = self.configured(caller, tool).await?;
+            &made
+        };
+        for (name, text) in configured {
+            insert(headers, name, text);
         }
         if let Some(stamp) = stamp {
             for (name, text) in stamp.headers(&self.options.server) {

@@ -176,7 +176,13 @@ async fn answer(front: &Arc<Front>, inbound: &Inbound, session: &Arc<Session>, c
 async fn carry(session: Arc<Session>, call: Call, reply: Arc<Outbox>) {
     match (&session.server.backend, session.link()) {
         (Backend::Pipes(pipes), _) => drop(call::request(pipes, &session.connection, call, reply).await),
-        (Backend::Remote(_), Some(link)) => call::over_link(&link, &session.connection, &call, &reply),
+        (Backend::Remote(remote), Some(link)) => {
+            let id = call.message.id();
+            match remote.before(call).await {
+                Ok(call) => call::over_link(&link, &session.connection, &call, &reply),
+                Err(error) => drop(reply.finish(error.to_message(id.as_deref()))),
+            }
+        }
         (Backend::Remote(_), None) => reply.close(),
     }
 }

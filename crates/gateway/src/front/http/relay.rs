@@ -13,16 +13,15 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use mcp::splice::Edit;
-use mcp::{Kind, Message, headers, meta, sse};
+use mcp::{Kind, Message, headers, meta};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, Error};
 use super::exchange::{self, check_mirrors};
+use super::inspected::Inspection;
 use super::sessions::Session;
-use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed};
+use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json};
 use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES, Outlet};
 use crate::respond::CallError;
@@ -83,15 +82,44 @@ async fn relay(
     {
         return Ok(exchange::over_link(front, inbound, session, &link, call).await);
     }
-    let message = &call.message;
-    if message.method() == "notifications/cancelled" && !concerns_something(session.as_deref(), message) {
+    if call.message.method() == "notifications/cancelled"
+        && !concerns_something(session.as_deref(), &call.message)
+    {
         return Ok(accepted());
     }
-    let under_way = UnderWay::begin(session.as_ref(), message);
-    let name = message.name();
-    if message.method() == "tools/call" {
-        remote.options.catalogue.check_call(name.as_deref().unwrap_or_default())?;
+    if call.message.method() == "tools/call" {
+        remote.options.catalogue.check_call(&call.message.name().unwrap_or_default())?;
     }
+    let under_way = UnderWay::begin(session.as_ref(), &call.message);
+    let call = remote.before(call).await?;
+    let (after, id) = (call.after(), call.message.id());
+    let sent = send(front, inbound, remote, Sending { call, session, connection, under_way }).await;
+    match (sent, after) {
+        (Err(error), Some(after)) => {
+            let answer = after.answer(error.to_message(id.as_deref())).await;
+            Ok(json(error.status(), answer))
+        }
+        (sent, _) => sent,
+    }
+}
+
+/// A message that is ready to be sent, and what belongs to it.
+struct Sending {
+    call: Call,
+    session: Option<Arc<Session>>,
+    connection: Arc<Connection>,
+    under_way: Option<UnderWay>,
+}
+
+async fn send(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    remote: &Arc<Remote>,
+    sending: Sending,
+) -> Result<Response<Body>, CallError> {
+    let Sending { call, session, connection, under_way } = sending;
+    let message = &call.message;
+    let modern = message.head().version.is_some();
     if let (Some(session), true) = (&session, meta::is_list(message.method()))
         && session.count_page(message.head().cursor.is_some()) > MAX_PAGES
     {
@@ -102,8 +130,11 @@ async fn relay(
     if modern {
         mirror(message, &mut outbound);
     }
+    if call.hooked.as_ref().is_some_and(|hooked| hooked.arguments_changed) {
+        mirror_arguments(remote, message, &mut outbound);
+    }
     let stamp = match message.kind() {
-        Kind::Request => Some(remote.stamp(&call.caller, message)?),
+        Kind::Request => Some(remote.stamp(&call.caller, message, call.headers())?),
         Kind::Notification | Kind::Response => None,
     };
     let outgoing = Outgoing {
@@ -129,8 +160,12 @@ async fn relay(
         front.sessions.close(session);
     }
     let upstream = response.headers().get(SESSION_ID).cloned();
-    let mut response = if message.method() == "tools/list" && status == StatusCode::OK {
-        inspected(remote, response, message).await?
+    let after = call.after();
+    let is_list = message.method() == "tools/list" && status == StatusCode::OK;
+    let mut response = if is_list || after.is_some() {
+        let (remote, request) = (Arc::clone(remote), Some(message.clone()));
+        let inspection = Inspection { remote, request, after, session: session.clone() };
+        inspection.pass_back(response, under_way).await?
     } else {
         // A stream of events may be silent as long as nothing happens.
         let listens = message.method() == "subscriptions/listen";
@@ -174,11 +209,11 @@ fn identified(inbound: &Inbound, connection: &Connection, message: Message) -> R
         return inbound.identify(connection, message);
     }
     let message = inbound.server.identification.cleaned(message)?;
-    Ok(Call { message, caller: Arc::new(Caller::nobody(inbound.principal.clone())) })
+    Ok(Call::new(message, Arc::new(Caller::nobody(inbound.principal.clone()))))
 }
 
 /// GET and DELETE: nothing to read in them.
-pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Remote) -> Response<Body> {
+pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Arc<Remote>) -> Response<Body> {
     let passed = async {
         let session = session_of(front, inbound)?;
         if session.as_ref().is_some_and(|session| session.link().is_some()) {
@@ -203,7 +238,15 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Remote)
         if response.status() == StatusCode::UNAUTHORIZED || response.status().is_redirection() {
             return Err(remote.refusal(response).await);
         }
-        Ok(passed_back(remote, response, None, None))
+        let sees_answers = remote.options.hooks.sees_answers();
+        match session.filter(|session| sees_answers || session.has_afters()) {
+            Some(session) => {
+                let remote = Arc::clone(remote);
+                let inspection = Inspection { remote, request: None, after: None, session: Some(session) };
+                inspection.pass_back(response, None).await
+            }
+            None => Ok(passed_back(remote, response, None, None)),
+        }
     };
     passed.await.unwrap_or_else(|error| failed(&error, None))
 }
@@ -217,7 +260,7 @@ fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
 
 /// A request of a legacy session, until the end of its answer has been passed back.
 #[derive(Debug)]
-struct UnderWay {
+pub(super) struct UnderWay {
     session: Arc<Session>,
     id: Bytes,
     /// False while an answer is being passed back: a client of the old era that goes away then has not cancelled,
@@ -238,9 +281,14 @@ impl UnderWay {
 }
 
 impl UnderWay {
-    fn unanswered(mut self) -> Self {
+    pub(super) fn unanswered(mut self) -> Self {
         self.answered = false;
         self
+    }
+
+    /// The last of its answer has been passed back.
+    pub(super) fn answered(mut self) {
+        self.answered = true;
     }
 }
 
@@ -289,7 +337,22 @@ fn mirror(message: &Message, outbound: &mut HeaderMap) {
     }
 }
 
-fn head_back(response: &Response<Incoming>) -> Response<Body> {
+/// The mirrored arguments, once they are no longer what the client mirrored.
+fn mirror_arguments(remote: &Remote, message: &Message, outbound: &mut HeaderMap) {
+    let stale: Vec<HeaderName> =
+        outbound.keys().filter(|name| name.as_str().starts_with("mcp-param-")).cloned().collect();
+    for name in stale {
+        outbound.remove(name);
+    }
+    for (name, value) in remote.options.catalogue.parameters(message) {
+        let value = HeaderValue::from_str(&headers::encode_value(&value));
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), value) {
+            outbound.insert(name, value);
+        }
+    }
+}
+
+pub(super) fn head_back(response: &Response<Incoming>) -> Response<Body> {
     let mut back = Response::new(Body::empty());
     *back.status_mut() = response.status();
     for name in &PASSED_BACK {
@@ -312,47 +375,6 @@ fn passed_back(
     relay.under_way = under_way.map(UnderWay::unanswered);
     *back.body_mut() = Body::relay(relay);
     back
-}
-
-/// A list of tools is looked at before it is passed back.
-async fn inspected(
-    remote: &Remote,
-    response: Response<Incoming>,
-    request: &Message,
-) -> Result<Response<Body>, CallError> {
-    let server = || remote.name().to_owned();
-    let limit = remote.options.max_message;
-    let (mut back, stream) = (head_back(&response), is_stream(&response));
-    let collecting = Limited::new(response.into_body(), limit).collect();
-    let collected = match remote.options.timeout {
-        Some(timeout) => tokio::time::timeout(timeout, collecting)
-            .await
-            .map_err(|_| CallError::Timeout { server: server(), seconds: timeout.as_secs() })?,
-        None => collecting.await,
-    };
-    let body = collected.map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?.to_bytes();
-    let look = |bytes: Bytes| -> Result<Bytes, CallError> {
-        let Ok(message) = Message::parse(bytes.clone()) else { return Ok(bytes) };
-        let (Some(result), true) = (message.head().result.clone(), message.id() == request.id()) else {
-            return Ok(bytes);
-        };
-        let changed = remote.options.catalogue.inspect(&bytes[result.clone()])?;
-        Ok(changed.map_or(bytes, |changed| message.with(&mut [Edit { span: result, with: &changed }])))
-    };
-    let body = if stream {
-        let mut decoder = sse::Decoder::new(limit);
-        decoder.push(&body).map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?;
-        let mut out = Vec::with_capacity(body.len());
-        while let Some(mut event) = decoder.event() {
-            event.data = look(event.data)?;
-            event.write(&mut out);
-        }
-        Bytes::from(out)
-    } else {
-        look(body)?
-    };
-    *back.body_mut() = Body::full(body);
-    Ok(back)
 }
 
 /// What a limit is counted over.
@@ -402,8 +424,8 @@ impl Relay {
 
     /// The last of it is here; a cancel from now on is late.
     fn answered(&mut self) {
-        if let Some(mut under_way) = self.under_way.take() {
-            under_way.answered = true;
+        if let Some(under_way) = self.under_way.take() {
+            under_way.answered();
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::HeaderValue;
 use identity::Channel;
 use model::Principal;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Front;
 use super::stream::Resumable;
 use crate::connection::{Connection, Outlet};
+use crate::hooked::After;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::link::Link;
@@ -24,6 +26,8 @@ const IDLE: Duration = Duration::from_mins(30);
 const LOOK: Duration = Duration::from_secs(30);
 /// Sessions at once. Beyond, the one unused for longest makes room.
 const MOST: usize = 10_000;
+/// Requests of one session whose answer hooks have yet to see on another stream.
+const MOST_AFTERS: usize = 256;
 /// Streams of one session that can be resumed.
 const MOST_STREAMS: usize = 16;
 
@@ -55,6 +59,28 @@ struct State {
     next_stream: u64,
     /// Pages of a list in a row, for servers whose lists we only pass on.
     pages: usize,
+    /// By request: hooks that have yet to see its answer, on whichever stream it comes.
+    afters: HashMap<Bytes, Arc<After>>,
+}
+
+impl Session {
+    /// Notes hooks that are to see the answer to `id`. False: there are too many, and it cannot be fetched later.
+    pub fn keep_after(&self, id: Bytes, after: &Arc<After>) -> bool {
+        let mut state = self.lock();
+        if state.afters.len() >= MOST_AFTERS {
+            return false;
+        }
+        state.afters.insert(id, Arc::clone(after));
+        true
+    }
+
+    pub fn take_after(&self, id: &Bytes) -> Option<Arc<After>> {
+        self.lock().afters.remove(id)
+    }
+
+    pub fn has_afters(&self) -> bool {
+        !self.lock().afters.is_empty()
+    }
 }
 
 impl Sessions {
@@ -80,6 +106,7 @@ impl Sessions {
             streams: BTreeMap::new(),
             next_stream: 0,
             pages: 0,
+            afters: HashMap::new(),
         };
         let session = Arc::new(Session {
             id: HeaderValue::from_str(&id).ok()?,

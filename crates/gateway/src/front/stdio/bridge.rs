@@ -79,7 +79,7 @@ impl Bridge {
         let message = &call.message;
         if let Some(link) = link.filter(|_| message.method() != "initialize") {
             match message.kind() {
-                Kind::Request => call::over_link(&link, &self.connection, &call, &self.outbox),
+                Kind::Request => self.over_link(link, call),
                 Kind::Notification => call::notify(&[link], &self.connection, message),
                 Kind::Response => call::response(&self.connection, message),
             }
@@ -93,6 +93,21 @@ impl Bridge {
             }
             Kind::Notification | Kind::Response => self.tell(message).await,
         }
+    }
+
+    /// A request of a server that speaks HTTP+SSE.
+    fn over_link(&self, link: Arc<Link>, call: Call) {
+        if self.remote.options.hooks.of(&call.message).is_none() {
+            return call::over_link(&link, &self.connection, &call, &self.outbox);
+        }
+        let bridge = self.clone();
+        self.remote.tasks.spawn(async move {
+            let id = call.message.id();
+            match bridge.remote.before(call).await {
+                Ok(call) => call::over_link(&link, &bridge.connection, &call, &bridge.outbox),
+                Err(error) => drop(bridge.outbox.finish(error.to_message(id.as_deref()))),
+            }
+        });
     }
 
     /// The host is gone; the server's session is over.
@@ -139,7 +154,7 @@ impl Bridge {
                 standing.cancel();
             }
         }
-        let response = self.post(message, Some(&call.caller)).await?;
+        let response = self.post(message, Some(call)).await?;
         if response.status().is_client_error() && response.status() != StatusCode::UNAUTHORIZED {
             // Old servers refuse the POST; whether this is one shows when it is asked the old way.
             return match old_sse::connect(&self.remote).await {
@@ -175,7 +190,7 @@ impl Bridge {
         }
         self.remote.tasks.spawn(async move {
             let answer = tokio::select! {
-                answer = bridge.request(&call) => Some(answer),
+                answer = bridge.request(call) => Some(answer),
                 () = cancelled.cancelled() => None,
             };
             bridge.lock().under_way.remove(&id);
@@ -188,20 +203,29 @@ impl Bridge {
         });
     }
 
-    async fn request(&self, call: &Call) -> Result<Bytes, CallError> {
-        let message = &call.message;
-        if message.method() == "tools/call" {
-            self.remote.options.catalogue.check_call(&message.name().unwrap_or_default())?;
+    async fn request(&self, call: Call) -> Result<Bytes, CallError> {
+        if call.message.method() == "tools/call" {
+            self.remote.options.catalogue.check_call(&call.message.name().unwrap_or_default())?;
         }
+        let call = self.remote.before(call).await?;
+        let answered = self.ask(&call).await;
+        let Some(after) = call.after() else { return answered };
+        let id = call.message.id();
+        let answer = answered.unwrap_or_else(|error| error.to_message(id.as_deref()));
+        Ok(after.answer(answer).await)
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Bytes, CallError> {
+        let message = &call.message;
         if mcp::meta::is_list(message.method()) {
             self.count_page(message)?;
         }
         let generation = self.lock().generation;
-        let mut response = self.post(message, Some(&call.caller)).await?;
+        let mut response = self.post(message, Some(call)).await?;
         if response.status() == StatusCode::NOT_FOUND && self.lock().session.is_some() && !message.is_modern()
         {
             self.reopen(generation).await?;
-            response = self.post(message, Some(&call.caller)).await?;
+            response = self.post(message, Some(call)).await?;
         }
         let answer = self.answer_of(response, message).await?;
         let (Some(result), "tools/list") = (answer.head().result.clone(), message.method()) else {
@@ -226,7 +250,7 @@ impl Bridge {
         let late =
             |_| CallError::Timeout { server: self.remote.name().to_owned(), seconds: OPENING.as_secs() };
         let caller = Arc::new(Caller::nobody(self.connection.principal.clone()));
-        let again = Call { message: initialize, caller };
+        let again = Call::new(initialize, caller);
         tokio::time::timeout(OPENING, self.open(&again)).await.map_err(late).flatten()?;
         if let Some(initialized) = recorded.initialized {
             self.post_quietly(&initialized).await;
@@ -410,11 +434,7 @@ impl Bridge {
         tokio::time::timeout(timeout, next).await.map_err(late)
     }
 
-    async fn post(
-        &self,
-        message: &Message,
-        caller: Option<&Arc<Caller>>,
-    ) -> Result<Response<Incoming>, CallError> {
+    async fn post(&self, message: &Message, call: Option<&Call>) -> Result<Response<Incoming>, CallError> {
         let mut headers = post_headers();
         if message.head().version.is_some() {
             self.mirror(message, &mut headers);
@@ -424,7 +444,7 @@ impl Bridge {
         if message.method() == "logging/setLevel" {
             self.connection.record_level(message);
         }
-        let stamp = caller.map(|caller| self.remote.stamp(caller, message)).transpose()?;
+        let stamp = call.map(|call| self.remote.stamp(&call.caller, message, call.headers())).transpose()?;
         let outgoing = Outgoing {
             method: Method::POST,
             uri: None,

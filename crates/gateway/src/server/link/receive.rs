@@ -52,7 +52,7 @@ impl Link {
                 let _gone = sender.send(message.clone());
                 None
             }
-            Reply::Stream(ref outbox) => {
+            Reply::Stream(ref outbox, ref after) => {
                 let answer = self.inspect(message, &pending);
                 let bytes = match answer {
                     Ok(None) => message.with(&mut [Edit { span: id, with: &pending.id }]),
@@ -61,7 +61,10 @@ impl Link {
                 };
                 self.remember(&pending, &bytes);
                 pending.connection.end(&pending.id);
-                outbox.finish(bytes);
+                match after {
+                    Some(after) => Arc::clone(after).finish(bytes, Arc::clone(outbox)),
+                    None => drop(outbox.finish(bytes)),
+                }
                 hold_back(&pending.connection, outbox)
             }
         }
@@ -190,7 +193,7 @@ impl Link {
             return None;
         };
         pending.deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let (Reply::Stream(outbox), Some(token)) = (&pending.reply, &pending.token) else { return None };
+        let (Reply::Stream(outbox, _), Some(token)) = (&pending.reply, &pending.token) else { return None };
         let taken = outbox.offer(message.with(&mut [Edit { span, with: token }]));
         drop(state);
         if taken == Taken::Dropped {
@@ -211,7 +214,7 @@ impl Link {
             self.count_dropped();
             return None;
         };
-        let Reply::Stream(outbox) = &pending.reply else { return None };
+        let Reply::Stream(outbox, _) = &pending.reply else { return None };
         let taken = outbox.offer(message.with(&mut [Edit { span, with: &pending.id }]));
         drop(state);
         if taken == Taken::Dropped {

@@ -89,8 +89,8 @@ impl State {
         let newest = (self.pending_of(&connection))
             .filter(|(_, pending)| pending.given_up.is_none())
             .filter_map(|(key, pending)| match &pending.reply {
-                Reply::Stream(outbox) if !outbox.is_closed() => Some((*key, outbox)),
-                Reply::Stream(_) | Reply::Internal(_) => None,
+                Reply::Stream(outbox, _) if !outbox.is_closed() => Some((*key, outbox)),
+                Reply::Stream(..) | Reply::Internal(_) => None,
             })
             .max_by_key(|(key, _)| *key)
             .map(|(_, outbox)| Arc::clone(outbox));
@@ -134,9 +134,13 @@ impl State {
 impl Pending {
     /// Answers the caller; the entry may stay.
     pub(super) fn tell(&self, error: &CallError) {
-        if let Reply::Stream(outbox) = &self.reply {
+        if let Reply::Stream(outbox, after) = &self.reply {
             self.connection.end(&self.id);
-            outbox.finish(error.to_message(Some(&self.id)));
+            let answer = error.to_message(Some(&self.id));
+            match after {
+                Some(after) => Arc::clone(after).finish_later(answer, Arc::clone(outbox)),
+                None => drop(outbox.finish(answer)),
+            }
         }
     }
 
@@ -151,7 +155,7 @@ impl Pending {
     /// Nothing will come any more. A stream of its own ends; a host's pipe goes on.
     pub(super) fn release(&self) {
         self.connection.end(&self.id);
-        if let Reply::Stream(outbox) = &self.reply {
+        if let Reply::Stream(outbox, _) = &self.reply {
             outbox.close_unless_shared(&self.connection);
         }
     }

@@ -1,0 +1,193 @@
+//! The hooks of a configuration: loaded, handed to servers, and loaded again when a file changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use gateway::front::http::Servers;
+use gateway::server::Server;
+use hooks::{Chain, Fault, FileSpec, Hooks, Limits, Rules, Spec};
+use model::{HookFile, ServerName};
+
+use crate::config::{ConfigErrors, HooksConfig, Mistake, check_header, check_variable};
+
+/// How often files are looked at.
+pub const LOOK: Duration = Duration::from_millis(500);
+
+/// The hooks that are in force.
+#[derive(Debug, Default)]
+pub struct Hooking {
+    config: HooksConfig,
+    /// None: there are none.
+    hooks: Option<Arc<Hooks>>,
+    seen: Vec<(PathBuf, Stamp)>,
+}
+
+/// Changes when a file does. Its length too: two edits can fall into one tick of the clock.
+pub type Stamp = Option<(SystemTime, u64)>;
+
+pub fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+impl Hooking {
+    pub fn load(config: &HooksConfig) -> Result<Self, ConfigErrors> {
+        let mut files: Vec<FileSpec> = Vec::new();
+        for file in config.files.iter().chain(config.of_server.iter().flat_map(|(_, files)| files)) {
+            match files.iter_mut().find(|other| other.path == file.path) {
+                // Where one list needs it, it is needed.
+                Some(known) => known.optional &= file.optional,
+                None => files.push(FileSpec {
+                    path: file.path.clone(),
+                    shown: file.shown.clone(),
+                    optional: file.optional,
+                }),
+            }
+        }
+        // Before they are read: what changes meanwhile is seen as changed.
+        let mut seen: Vec<(PathBuf, Stamp)> =
+            files.iter().map(|file| (file.path.clone(), stamp(&file.path))).collect();
+        if files.is_empty() {
+            return Ok(Self { config: config.clone(), hooks: None, seen });
+        }
+        let limits = Limits::new(config.timeout, config.memory);
+        let spec = Spec { files, env: config.env.clone(), limits, rules: rules() };
+        let hooks = Hooks::load(&spec).map_err(mistakes)?;
+        for path in hooks.watched() {
+            if !seen.iter().any(|(known, _)| *known == path) {
+                let stamp = stamp(&path);
+                seen.push((path, stamp));
+            }
+        }
+        Ok(Self { config: config.clone(), hooks: Some(Arc::new(hooks)), seen })
+    }
+
+    /// Loads again what has changed on the disk. None: nothing has, or the change is broken, which is logged.
+    pub fn reloaded(&mut self) -> Option<Self> {
+        let changed: Vec<(usize, Stamp)> = (self.seen.iter().enumerate())
+            .map(|(at, (path, _))| (at, stamp(path)))
+            .filter(|(at, now)| self.seen[*at].1 != *now)
+            .collect();
+        if changed.is_empty() {
+            return None;
+        }
+        match Self::load(&self.config) {
+            Ok(fresh) => {
+                tracing::info!("the hooks were loaded again");
+                Some(fresh)
+            }
+            Err(errors) => {
+                tracing::error!("the hooks have mistakes; those before stay in force:\n{errors}");
+                // Said once; the next edit is another one.
+                for (at, now) in changed {
+                    self.seen[at].1 = now;
+                }
+                None
+            }
+        }
+    }
+
+    /// Keeps the hooks of one server as their files are. Ends at once where there are none.
+    pub async fn follow(mut self, server: &Server) {
+        while !self.seen.is_empty() {
+            tokio::time::sleep(LOOK).await;
+            if let Some(fresh) = self.reloaded() {
+                self = fresh;
+                self.give_to(server);
+            }
+        }
+    }
+
+    /// Hands a server its hooks. Calls that are under way keep those they began with.
+    pub fn give_to(&self, server: &Server) {
+        server.hooks.set(self.chain_of(&server.spec.name));
+    }
+
+    pub fn give_to_all(&self, servers: &Servers) {
+        for server in servers.values() {
+            self.give_to(server);
+        }
+    }
+
+    fn chain_of(&self, server: &ServerName) -> Option<Arc<Chain>> {
+        let own = self.config.of_server.iter().find(|(name, _)| name == server).map(|(_, files)| files);
+        let paths = |files: &[HookFile]| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+        let mut chain = paths(&self.config.files);
+        chain.extend(own.map(|files| paths(files)).unwrap_or_default());
+        let hooks = self.hooks.as_ref().filter(|_| !chain.is_empty())?;
+        Some(Arc::new(Chain::new(hooks, &chain)))
+    }
+}
+
+fn mistakes(faults: Vec<Fault>) -> ConfigErrors {
+    let mistake = |fault: Fault| Mistake {
+        file: PathBuf::from(&*fault.file),
+        line: fault.line as usize,
+        column: usize::from(fault.line > 0),
+        message: fault.message,
+    };
+    ConfigErrors(faults.into_iter().map(mistake).collect())
+}
+
+/// What hooks may not name: what is ours, the transport's, the protocol's, and what runs other code.
+pub fn rules() -> Rules {
+    Rules {
+        header: check_header,
+        variable: |name| {
+            check_variable(name)?;
+            if model::server::IDENTITY_VARIABLES.iter().any(|(known, _)| *known == name) {
+                return Err(format!("`{name}` says who calls, which is not for a hook to say"));
+            }
+            Ok(())
+        },
+        meta: |name| {
+            if identity::names::is_ours(&["_meta"], name) {
+                return Err(format!("`{name}` is callsign's own, and not for a hook to write"));
+            }
+            if name == "progressToken" || name.starts_with("io.modelcontextprotocol/") {
+                return Err(format!("`{name}` belongs to the protocol, and is not for a hook to write"));
+            }
+            Ok(())
+        },
+        argument: |name| {
+            if identity::names::is_ours(&["arguments"], name) {
+                return Err(format!("`{name}` is callsign's own, and not for a hook to write"));
+            }
+            Ok(())
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_hooks_to_write_is_refused() {
+        let rules = rules();
+        for name in
+            ["Host", "content-length", "Mcp_Session_Id", "CALLSIGN-SESSION", "Callsign_New", "te", "a b", ""]
+        {
+            assert!((rules.header)(name).is_err(), "{name}");
+        }
+        for name in [
+            "LD_PRELOAD",
+            "CALLSIGN_THREAD_ID",
+            "CODEX_THREAD_ID",
+            "OPENCODE_SESSION_ID",
+            "A=B",
+            "NODE_OPTIONS",
+        ] {
+            assert!((rules.variable)(name).is_err(), "{name}");
+        }
+        for name in
+            ["dev.callsign/identity", "DEV.Callsign/new", "progressToken", "io.modelcontextprotocol/x"]
+        {
+            assert!((rules.meta)(name).is_err(), "{name}");
+        }
+        assert!((rules.argument)("__callsign").is_err());
+        assert!((rules.header)("X-Session-Id").is_ok() && (rules.meta)("example.org/tenant").is_ok());
+        assert!((rules.variable)("TENANT").is_ok() && (rules.argument)("limit").is_ok());
+    }
+}

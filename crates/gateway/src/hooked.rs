@@ -1,0 +1,295 @@
+//! Hooks around a call: after it is settled who calls, before anything is signed or sent; and again with the answer.
+//!
+//! ```text
+//! Call ─ before ─→ Call with new arguments, `_meta`, headers, environment ─ stamp ─ server ─ after ─→ answer
+//! ```
+//!
+//! A hook that throws refuses the call, or withholds its result. What it writes is checked for our own names once
+//! more, the way a client's is.
+
+use std::borrow::Cow;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hooks::{Chain, Draft, Ended, Event, Fault, FaultKind, Input, Pairs};
+use mcp::splice::Edit;
+use mcp::{Message, headers};
+use model::Id;
+use serde::Deserialize;
+use tokio_util::task::TaskTracker;
+
+use crate::caller::{Call, Caller};
+use crate::front::http::MAX_INBOUND;
+use crate::outbox::Outbox;
+use crate::respond::CallError;
+use crate::strip::strip;
+
+/// What hooks are fired for.
+const METHODS: [&str; 4] = ["tools/call", "tools/list", "prompts/get", "resources/read"];
+
+/// The hooks of one server, which can change while it serves.
+#[derive(Debug, Default)]
+pub struct Slot(RwLock<Option<Arc<Chain>>>);
+
+impl Slot {
+    pub fn set(&self, chain: Option<Arc<Chain>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = chain;
+    }
+
+    /// Whether there is a hook for answers.
+    pub fn sees_answers(&self) -> bool {
+        let chain = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        chain.as_ref().is_some_and(|chain| chain.handles(Event::After))
+    }
+
+    /// The hooks this request is for, if there are any.
+    pub fn of(&self, message: &Message) -> Option<Arc<Chain>> {
+        let chain = self.0.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        METHODS.contains(&message.method()).then_some(chain)
+    }
+}
+
+/// What hooks have made of a call, beside its message.
+#[derive(Debug, Default)]
+pub struct Hooked {
+    /// The configured headers as they are now. None: nobody has looked at them.
+    pub headers: Option<Arc<Pairs>>,
+    /// For a process that this call starts.
+    pub env: Pairs,
+    pub arguments_changed: bool,
+    pub after: Option<Arc<After>>,
+}
+
+/// Runs the hooks before a call. `configured` are the headers it would be sent with.
+pub async fn before(
+    chain: Arc<Chain>,
+    server: &str,
+    configured: Pairs,
+    tasks: &TaskTracker,
+    call: Call,
+) -> Result<Call, CallError> {
+    let Call { message, caller, .. } = call;
+    let slice = |span: &Option<mcp::Span>| span.as_ref().map(|span| message.slice(span));
+    let draft = Draft {
+        headers: configured,
+        meta: slice(&message.head().meta).filter(|meta| meta.starts_with(b"{")),
+        arguments: slice(&message.head().arguments),
+        ..Draft::default()
+    };
+    let draft = if chain.handles(Event::Before) {
+        let input = input(server, &message, &caller);
+        chain.run(&input, draft).await.map_err(|fault| CallError::before(&fault))?
+    } else {
+        draft
+    };
+    let message = rewritten(message, &draft)?;
+    let after = chain.handles(Event::After).then(|| {
+        Arc::new(After {
+            chain,
+            server: server.into(),
+            message: message.clone(),
+            caller: Arc::clone(&caller),
+            begun: Instant::now(),
+            tasks: tasks.clone(),
+        })
+    });
+    let hooked = Hooked {
+        headers: Some(Arc::new(draft.headers)),
+        env: draft.env,
+        arguments_changed: draft.arguments_changed,
+        after,
+    };
+    Ok(Call { message, caller, hooked: Some(Arc::new(hooked)) })
+}
+
+fn input<'a>(server: &'a str, message: &'a Message, caller: &'a Caller) -> Input<'a> {
+    let identity = &caller.identity;
+    let id = |id: &'a Option<Id>| id.as_ref().map(|id| Cow::Borrowed(id.as_str()));
+    Input {
+        server: server.into(),
+        tool: headers::mirrored_name(message),
+        method: message.method().into(),
+        thread: id(&identity.thread).or_else(|| id(&identity.session)),
+        call: id(&identity.call),
+        parent: id(&identity.parent),
+        host: id(&identity.host),
+        workspace: caller.workspace.as_deref().map(Cow::Borrowed),
+        trust: identity.trust.as_str().into(),
+        takes_arguments: matches!(message.method(), "tools/call" | "prompts/get"),
+    }
+}
+
+/// The message with what hooks made of its arguments and its `_meta`.
+fn rewritten(message: Message, draft: &Draft) -> Result<Message, CallError> {
+    if !draft.arguments_changed && !draft.meta_changed {
+        return Ok(message);
+    }
+    let refused = |why: String| CallError::HookRefused { what: REFUSED, fault: why };
+    let mut message = message;
+    if draft.arguments_changed {
+        let arguments = draft.arguments.as_deref().unwrap_or(b"{}");
+        let changed = match (&message.head().arguments, &message.head().params) {
+            (Some(span), _) => message.with(&mut [Edit { span: span.clone(), with: arguments }]),
+            (None, Some(params)) => {
+                let is_empty = message.bytes()[params.start + 1..].trim_ascii_start().starts_with(b"}");
+                let comma: &[u8] = if is_empty { b"" } else { b"," };
+                let with = [br#""arguments":"#, arguments, comma].concat();
+                let at = params.start + 1;
+                message.with(&mut [Edit { span: at..at, with: &with }])
+            }
+            // A call without parameters has no tool, and its server says so.
+            (None, None) => message.bytes().clone(),
+        };
+        message = Message::parse(changed).map_err(|why| refused(why.to_string()))?;
+    }
+    if draft.meta_changed {
+        let meta = draft.meta.as_deref().unwrap_or(b"{}");
+        let inner = &meta[1..meta.len().saturating_sub(1)];
+        let changed = match (&message.head().meta, message.place_in_meta()) {
+            (Some(span), _) => message.with(&mut [Edit { span: span.clone(), with: meta }]),
+            (None, Some(place)) if !inner.is_empty() => {
+                let with = [place.before.as_bytes(), inner, place.after.as_bytes()].concat();
+                message.with(&mut [Edit { span: place.at, with: &with }])
+            }
+            (None, _) => message.bytes().clone(),
+        };
+        message = Message::parse(changed).map_err(|why| refused(why.to_string()))?;
+    }
+    if message.bytes().len() > MAX_INBOUND {
+        return Err(refused(format!("it made a message of more than {MAX_INBOUND} bytes")));
+    }
+    let (message, stripped) = strip(message)?;
+    if !stripped.spoof.is_empty() || stripped.seal.is_some() {
+        let names = stripped.spoof.join(", ");
+        return Err(refused(format!("what it wrote stands under callsign's own names: {names}")));
+    }
+    Ok(message)
+}
+
+const REFUSED: &str = "refused by a hook";
+const WITHHELD: &str = "the call was made, and its result is withheld by a hook";
+
+impl CallError {
+    fn before(fault: &Fault) -> Self {
+        Self::of_hook(REFUSED, fault)
+    }
+
+    fn after(fault: &Fault) -> Self {
+        Self::of_hook(WITHHELD, fault)
+    }
+
+    fn of_hook(what: &'static str, fault: &Fault) -> Self {
+        let text = fault.to_string();
+        match fault.kind {
+            FaultKind::Thrown => Self::HookRefused { what, fault: text },
+            FaultKind::Load | FaultKind::Cpu | FaultKind::Wall | FaultKind::Memory | FaultKind::Settle => {
+                Self::HookFailed { what, fault: text }
+            }
+        }
+    }
+}
+
+/// What is needed to run the hooks after a call.
+#[derive(Debug)]
+pub struct After {
+    chain: Arc<Chain>,
+    server: Box<str>,
+    /// As it was sent.
+    message: Message,
+    caller: Arc<Caller>,
+    begun: Instant,
+    tasks: TaskTracker,
+}
+
+impl After {
+    /// The answer as its caller gets it.
+    pub async fn answer(&self, answer: Bytes) -> Bytes {
+        let Ok(message) = Message::parse(answer.clone()) else { return answer };
+        let id = message.id();
+        match self.run(&message).await {
+            Ok(None) => answer,
+            Ok(Some(changed)) => changed,
+            Err(error) => error.to_message(id.as_deref()),
+        }
+    }
+
+    async fn run(&self, answer: &Message) -> Result<Option<Bytes>, CallError> {
+        let head = answer.head();
+        let result = head.result.as_ref().map(|span| answer.slice(span));
+        let error = match (&result, &head.error) {
+            (Some(result), _) => tool_error(result),
+            (None, Some(span)) => Some(error_text(&answer.bytes()[span.clone()])),
+            // It is no answer at all.
+            (None, None) => return Ok(None),
+        };
+        let ended = Ended {
+            ok: error.is_none(),
+            result,
+            error,
+            duration_ms: self.begun.elapsed().as_secs_f64() * 1000.0,
+            arguments: self.message.head().arguments.as_ref().map(|span| self.message.slice(span)),
+            changed: false,
+        };
+        let input = input(&self.server, &self.message, &self.caller);
+        let ended = self.chain.run(&input, ended).await.map_err(|fault| CallError::after(&fault))?;
+        Ok(match (ended.changed, ended.result, &head.result) {
+            (true, Some(result), Some(span)) => {
+                Some(answer.with(&mut [Edit { span: span.clone(), with: &result }]))
+            }
+            _ => None,
+        })
+    }
+
+    /// Answers the caller, at once if the hooks are quick.
+    pub fn finish(self: Arc<Self>, answer: Bytes, outbox: Arc<Outbox>) {
+        let tasks = self.tasks.clone();
+        let mut work = Box::pin(async move {
+            let answer = self.answer(answer).await;
+            outbox.finish(answer);
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        if work.as_mut().poll(&mut context).is_pending() {
+            tasks.spawn(work);
+        }
+    }
+
+    /// The same for whoever must not wait: it holds a lock.
+    pub fn finish_later(self: Arc<Self>, answer: Bytes, outbox: Arc<Outbox>) {
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move {
+            let answer = self.answer(answer).await;
+            outbox.finish(answer);
+        });
+    }
+}
+
+/// What a tool says of its failure. None: it has not failed.
+fn tool_error(result: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Result<'a> {
+        #[serde(default, rename = "isError")]
+        is_error: bool,
+        #[serde(default, borrow)]
+        content: Vec<Content<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Content<'a> {
+        #[serde(default, borrow)]
+        text: Option<Cow<'a, str>>,
+    }
+    let result: Result<'_> = serde_json::from_slice(result).ok()?;
+    let text = || result.content.iter().find_map(|content| content.text.as_deref());
+    result.is_error.then(|| text().unwrap_or("the tool failed").to_owned())
+}
+
+fn error_text(error: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Failure<'a> {
+        #[serde(borrow)]
+        message: Cow<'a, str>,
+    }
+    let read = serde_json::from_slice::<Failure<'_>>(error);
+    read.map_or_else(|_| "the call failed".to_owned(), |failure| failure.message.into_owned())
+}
