@@ -55,6 +55,9 @@ enum Command {
     /// Look at the configuration.
     #[command(subcommand)]
     Config(commands::config::ConfigCommand),
+    /// Try hooks out before a call does.
+    #[command(subcommand)]
+    Hooks(commands::hooks::HooksCommand),
     /// For a host's hooks: reads the hook's JSON on stdin and notes who is about to call.
     Announce(commands::announce::AnnounceArgs),
     /// Make, list and revoke the tokens of principals.
@@ -90,6 +93,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Doctor(arguments) => commands::doctor::run(&global, &arguments),
         Command::Keys(command) => commands::keys::run(&global, command),
         Command::Config(command) => commands::config::run(&command),
+        Command::Hooks(command) => commands::hooks::run(&global, command),
         Command::Announce(arguments) => commands::announce::run(&global, &arguments),
         Command::Token(command) => commands::token::run(&global, command),
         Command::Servers(arguments) => commands::servers::run(&global, &arguments),

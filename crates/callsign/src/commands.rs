@@ -3,6 +3,7 @@
 pub mod announce;
 pub mod config;
 pub mod doctor;
+pub mod hooks;
 pub mod install;
 pub mod keys;
 pub mod serve;

@@ -120,7 +120,7 @@ impl Hooking {
     }
 }
 
-fn mistakes(faults: Vec<Fault>) -> ConfigErrors {
+pub fn mistakes(faults: Vec<Fault>) -> ConfigErrors {
     let mistake = |fault: Fault| Mistake {
         file: PathBuf::from(&*fault.file),
         line: fault.line as usize,

@@ -126,7 +126,7 @@ fn rewritten(message: Message, draft: &Draft) -> Result<Message, CallError> {
     if !draft.arguments_changed && !draft.meta_changed {
         return Ok(message);
     }
-    let refused = |why: String| CallError::HookRefused { what: REFUSED, fault: why };
+    let refused = |why: String| CallError::HookRefused { what: "refused by a hook:", fault: why };
     let mut message = message;
     if draft.arguments_changed {
         let arguments = draft.arguments.as_deref().unwrap_or(b"{}");
@@ -168,8 +168,8 @@ fn rewritten(message: Message, draft: &Draft) -> Result<Message, CallError> {
     Ok(message)
 }
 
-const REFUSED: &str = "refused by a hook";
-const WITHHELD: &str = "the call was made, and its result is withheld by a hook";
+const REFUSED: &str = "refused by the hook";
+const WITHHELD: &str = "the call was made, and its result is withheld by the hook";
 
 impl CallError {
     fn before(fault: &Fault) -> Self {

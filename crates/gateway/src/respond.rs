@@ -86,9 +86,9 @@ pub enum CallError {
     MissingArgument { tool: String, argument: String, reason: Option<String> },
     #[error("the headers for the server `{server}` could not be had from its headers_command: {reason}")]
     HeadersCommand { server: String, reason: String },
-    #[error("{what}: {fault}")]
+    #[error("{what} {fault}")]
     HookRefused { what: &'static str, fault: String },
-    #[error("{what} that failed: {fault}")]
+    #[error("{what} {fault}")]
     HookFailed { what: &'static str, fault: String },
     #[error("several callers share this server and it did not say whose client it asks")]
     NoSingleCaller,

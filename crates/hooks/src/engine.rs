@@ -105,7 +105,7 @@ impl Engine {
             args.push_arg(Function::new(ctx.clone(), move |which: u8| lock(&given).shown(which))?)?;
             let log = Arc::clone(&turn);
             args.push_arg(Function::new(ctx.clone(), move |level: u8, said: String| {
-                lock(&log).say(level, &said)
+                lock(&log).say(level, &said);
             })?)?;
             args.push_arg(Function::new(ctx.clone(), random_bytes)?)?;
             let env: Vec<&str> =

@@ -92,7 +92,8 @@ enum Home {
 #[derive(Debug, Clone)]
 pub struct Loaded<'a> {
     pub spec: &'a FileSpec,
-    pub events: Vec<Event>,
+    /// With the line each handler begins at.
+    pub events: Vec<(Event, u32)>,
     pub keeps_state: bool,
     /// It is evaluated anew for every call.
     pub is_module: bool,
@@ -143,7 +144,10 @@ impl Hooks {
     pub fn files(&self) -> impl Iterator<Item = Loaded<'_>> {
         self.files.iter().map(|file| Loaded {
             spec: &file.spec,
-            events: Event::ALL.into_iter().filter(|event| file.handles(*event)).collect(),
+            events: Event::ALL
+                .into_iter()
+                .filter_map(|event| Some((event, file.lines[event as usize]?)))
+                .collect(),
             keeps_state: matches!(file.home, Home::Own(_)),
             is_module: matches!(file.home, Home::EachTime),
             runs: file.runs.load(Ordering::Relaxed),

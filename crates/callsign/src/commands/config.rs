@@ -7,6 +7,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::config::{self, Environment, Purpose, Sources};
+use crate::hooking::Hooking;
 use crate::output;
 
 #[derive(Debug, Subcommand)]
@@ -45,7 +46,8 @@ pub fn run(command: &ConfigCommand) -> anyhow::Result<()> {
     let environment = Environment::of_process();
     let sources =
         Sources { named: config.as_deref(), current_dir: &current_dir, environment, purpose: Purpose::Serve };
-    let loaded = config::load(&sources);
+    // Hooks are a part of it: a daemon does not start with one that cannot be loaded.
+    let loaded = config::load(&sources).and_then(|config| Hooking::load(&config.hooks).map(|_| config));
     if *json {
         output::json(&report(&loaded))?;
     }

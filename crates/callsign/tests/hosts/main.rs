@@ -9,6 +9,7 @@
 
 mod claude;
 mod codex;
+mod hooks;
 mod opencode;
 mod stock;
 mod support;

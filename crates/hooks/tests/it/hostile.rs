@@ -1,14 +1,15 @@
 //! Scripts that misbehave, each in a file of its own that says what is to become of it.
 //!
 //! `// expect: WORD` and `// line: N` at the head of each. After every one of them a well-behaved hook runs in the
-//! same engines and must find nothing of it. `HOSTILE_RUNS` says how many runs there are in all.
+//! same engines and must find nothing of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use hooks::{Chain, Draft, Fault, FaultKind, FileSpec, Hooks, Input, Limits, Rules, Spec};
+use hooks::{Chain, Draft, Fault, FaultKind, FileSpec, Hooks, Limits};
+
+use crate::{draft, input};
 
 /// Filling memory takes time.
 fn limits(script: &Script) -> Limits {
@@ -27,7 +28,7 @@ struct Script {
 }
 
 fn scripts() -> Vec<Script> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let mut scripts: Vec<Script> = std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -45,79 +46,6 @@ fn scripts() -> Vec<Script> {
         .collect();
     scripts.sort_by(|a, b| a.name.cmp(&b.name));
     scripts
-}
-
-/// As strict as the real ones.
-fn rules() -> Rules {
-    fn plain(name: &str) -> String {
-        name.to_ascii_lowercase().replace('_', "-")
-    }
-    Rules {
-        header: |name| {
-            let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-            if name.is_empty() || !name.bytes().all(token) {
-                return Err(format!("{name:?} is not the name of a header"));
-            }
-            let taken = [
-                "accept",
-                "connection",
-                "content-length",
-                "content-type",
-                "host",
-                "te",
-                "transfer-encoding",
-                "upgrade",
-            ];
-            let plain = plain(name);
-            if taken.contains(&plain.as_str()) || plain.starts_with("mcp-") || plain.starts_with("callsign-")
-            {
-                return Err(format!("`{name}` is reserved"));
-            }
-            Ok(())
-        },
-        variable: |name| {
-            let good =
-                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
-            let taken = ["LD_", "NODE_OPTIONS", "BASH_ENV", "CALLSIGN_", "CODEX_"];
-            match good {
-                true if taken.iter().any(|taken| name.starts_with(taken)) => {
-                    Err(format!("`{name}` is reserved"))
-                }
-                true => Ok(()),
-                false => Err(format!("{name:?} is not the name of a variable")),
-            }
-        },
-        meta: |name| {
-            let lower = plain(name);
-            let taken = lower.starts_with("dev.callsign/") || lower.starts_with("io.modelcontextprotocol/");
-            if taken || name == "progressToken" { Err(format!("`{name}` is reserved")) } else { Ok(()) }
-        },
-        argument: |name| if name == "__callsign" { Err(format!("`{name}` is reserved")) } else { Ok(()) },
-    }
-}
-
-fn draft() -> Draft {
-    Draft {
-        headers: vec![("Authorization".into(), "Bearer x".into()), ("X-Static".into(), "1".into())],
-        meta: Some(Bytes::from_static(br#"{"progressToken":7,"example.org/a":{"b":1}}"#)),
-        arguments: Some(Bytes::from_static(
-            br#"{"text":"hello","n":12345678901234567890,"deep":{"a":[1,2]}}"#,
-        )),
-        ..Draft::default()
-    }
-}
-
-fn input() -> Input<'static> {
-    Input {
-        server: "my-server".into(),
-        tool: Some("echo".into()),
-        method: "tools/call".into(),
-        thread: Some("ses_1".into()),
-        call: Some("call_1".into()),
-        trust: "host".into(),
-        takes_arguments: true,
-        ..Input::default()
-    }
 }
 
 const PROBE: &str = r#"export default {
@@ -154,10 +82,8 @@ impl Rig {
             optional: false,
         };
         let files = vec![file(&hostile, &format!("hostile/{}", script.name)), file(&probe, "probe.js")];
-        let env = vec![("USER_ID".to_owned(), "u1".to_owned())];
-        let hooks = Hooks::load(&Spec { files, env, limits: limits(script), rules: rules() });
-        match hooks {
-            Ok(hooks) => Ok(Self { hooks: Arc::new(hooks), hostile, probe, _directory: directory }),
+        match crate::load(files, limits(script)) {
+            Ok(hooks) => Ok(Self { hooks, hostile, probe, _directory: directory }),
             Err(mut faults) => Err(faults.remove(0)),
         }
     }
@@ -240,4 +166,42 @@ async fn every_hostile_script_ends_in_its_refusal_and_leaves_nothing_behind() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), scripts.len(), wrong.join("\n"));
+}
+
+/// Resident memory in kilobytes, and open descriptors.
+fn held() -> (u64, usize) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    (resident, std::fs::read_dir("/proc/self/fd").unwrap().count())
+}
+
+/// `CALLSIGN_FULL=1` for ten thousand of them; else as many as fit.
+#[tokio::test]
+async fn memory_and_descriptors_are_back_after_many_hostile_scripts() {
+    let full = std::env::var_os("CALLSIGN_FULL").is_some_and(|value| value == "1");
+    let runs = if full { 10_000 } else { 1_500 };
+    // Those that cannot be interrupted would only be waited for.
+    let scripts: Vec<Script> = scripts().into_iter().filter(|script| script.expect != "late").collect();
+    let (mut done, mut before) = (0, None);
+    for script in scripts.iter().cycle() {
+        if done == runs {
+            break;
+        }
+        if let Ok(rig) = Rig::load(script) {
+            let _outcome = rig.run(&rig.hostile).await;
+        }
+        done += 1;
+        // The first round is for what is made once: pages, caches, arenas of the allocator.
+        if done == scripts.len() {
+            before = Some(held());
+        }
+    }
+    let (before, after) = (before.unwrap(), held());
+    println!(
+        "{done} hostile runs: resident {} → {} kB, descriptors {} → {}",
+        before.0, after.0, before.1, after.1
+    );
+    assert!(after.0 < before.0 + 16 * 1024, "resident memory grew from {} to {} kB", before.0, after.0);
+    assert!(after.1 <= before.1, "descriptors grew from {} to {}", before.1, after.1);
 }
