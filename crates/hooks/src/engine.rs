@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rquickjs::context::{EvalOptions, intrinsic};
-use rquickjs::function::{Args, Opt};
+use rquickjs::function::Args;
 use rquickjs::promise::PromiseState;
-use rquickjs::{Array, Context, Ctx, Error, Function, IntoJs, Module, Runtime, Value};
+use rquickjs::{Array, Context, Ctx, Error, Exception, FromJs, Function, IntoJs, Module, Runtime, Value};
 
 use crate::draft::{Input, Pairs};
 use crate::fault::{Fault, FaultKind, Place};
 use crate::limits::{Guard, Limits, STACK};
 use crate::modules::Modules;
-use crate::rules::{Kind, Rules};
+use crate::rules::{self, Kind, Rules};
 use crate::turn::sealed::Turn;
 use crate::turn::{Event, Given};
 
@@ -92,15 +92,16 @@ impl Engine {
         let turn = Arc::<Mutex<Current>>::default();
         context.with(|ctx| {
             let prelude: Function<'_> = eval(&ctx, PRELUDE, include_str!("prelude.js"))?;
-            let mut args = Args::new(ctx.clone(), 6);
+            let mut args = Args::new(ctx.clone(), 8);
             let rules = blueprint.rules;
-            args.push_arg(Function::new(
-                ctx.clone(),
-                move |kind: u8, name: String, value: Opt<Option<String>>| {
-                    let value = value.0.flatten();
-                    Kind::from(kind).and_then(|kind| rules.check(kind, &name, value.as_deref()).err())
-                },
-            )?)?;
+            args.push_arg(Function::new(ctx.clone(), move |ctx: Ctx<'_>, kind: u8, name: Text| {
+                admit(&ctx, &rules, kind, name)
+            })?)?;
+            args.push_arg(Function::new(ctx.clone(), check_value)?)?;
+            args.push_arg(Function::new(ctx.clone(), move |kind: u8, name: Text| {
+                let name = name.0.unwrap_or_default();
+                Kind::from(kind).and_then(|kind| rules.check(kind, &name, None).err())
+            })?)?;
             let given = Arc::clone(&turn);
             args.push_arg(Function::new(ctx.clone(), move |which: u8| lock(&given).shown(which))?)?;
             let log = Arc::clone(&turn);
@@ -315,12 +316,13 @@ impl<'js> IntoJs<'js> for Shown {
         match self {
             Self::Nothing => Ok(Value::new_undefined(ctx.clone())),
             Self::Pairs(pairs) => {
-                let flat = Array::new(ctx.clone())?;
+                let list = Array::new(ctx.clone())?;
                 for (at, (name, value)) in pairs.into_iter().enumerate() {
-                    flat.set(2 * at, name)?;
-                    flat.set(2 * at + 1, value)?;
+                    list.set(3 * at, name.to_lowercase())?;
+                    list.set(3 * at + 1, name)?;
+                    list.set(3 * at + 2, value)?;
                 }
-                Ok(flat.into_value())
+                Ok(list.into_value())
             }
             Self::Json(json) => std::str::from_utf8(&json)?.into_js(ctx),
         }
@@ -338,6 +340,7 @@ fn begin<'js, T: Turn>(
     let mut args = Args::new(ctx.clone(), 16);
     args.push_arg(function(ctx, HOOKS + hook)?)?;
     args.push_arg(T::EVENT as u32)?;
+    args.push_arg(outcome.failed)?;
     args.push_arg(&*input.server)?;
     args.push_arg(input.tool.as_deref())?;
     args.push_arg(&*input.method)?;
@@ -346,11 +349,44 @@ fn begin<'js, T: Turn>(
     }
     args.push_arg(&*input.trust)?;
     args.push_arg(input.takes_arguments)?;
-    args.push_arg(outcome.failed)?;
-    args.push_arg(outcome.ok)?;
-    args.push_arg(outcome.duration_ms)?;
-    args.push_arg(outcome.error)?;
+    if T::EVENT == Event::After {
+        args.push_arg(outcome.ok)?;
+        args.push_arg(outcome.duration_ms)?;
+        args.push_arg(outcome.error)?;
+    }
     args.apply(&function(ctx, RUN)?)
+}
+
+/// A text of a hook; none where half a character is in it.
+struct Text(Option<String>);
+
+impl<'js> FromJs<'js> for Text {
+    fn from_js(_: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<Self> {
+        Ok(Self(value.as_string().and_then(|text| text.to_string().ok())))
+    }
+}
+
+/// The key of a header or variable. Throws where its name cannot be.
+fn admit(ctx: &Ctx<'_>, rules: &Rules, kind: u8, name: Text) -> rquickjs::Result<String> {
+    let (Some(name), Some(kind)) = (name.0, Kind::from(kind)) else {
+        return Err(Exception::throw_type(ctx, "a name has no half characters in it"));
+    };
+    match rules.check(kind, &name, None) {
+        Err(why) => Err(Exception::throw_type(ctx, &why)),
+        Ok(()) if kind == Kind::Header => Ok(name.to_lowercase()),
+        Ok(()) => Ok(name),
+    }
+}
+
+/// Throws where a header or variable cannot have this value.
+#[expect(clippy::needless_pass_by_value, reason = "so the engine calls it")]
+fn check_value(ctx: Ctx<'_>, kind: u8, value: Text, name: Text) -> rquickjs::Result<()> {
+    let what = if kind == Kind::Header as u8 { "header" } else { "variable" };
+    let complaint = match value.0 {
+        Some(value) => rules::check_value(what, &value, || name.0.unwrap_or_default()).err(),
+        None => Some(format!("the value of a {what} has half a character in it")),
+    };
+    complaint.map_or(Ok(()), |why| Err(Exception::throw_type(&ctx, &why)))
 }
 
 fn eval<'js>(ctx: &Ctx<'js>, file: &str, source: &str) -> Result<Function<'js>, Error> {
@@ -381,7 +417,7 @@ fn function<'js>(ctx: &Ctx<'js>, number: usize) -> Result<Function<'js>, Error> 
 fn random_bytes(ctx: Ctx<'_>, count: usize) -> rquickjs::Result<Vec<u8>> {
     let mut bytes = vec![0; count.min(65536)];
     getrandom::fill(&mut bytes)
-        .map_err(|_| rquickjs::Exception::throw_internal(&ctx, "the system has no random bytes"))?;
+        .map_err(|_| Exception::throw_internal(&ctx, "the system has no random bytes"))?;
     Ok(bytes)
 }
 

@@ -41,7 +41,8 @@ pub(crate) enum Over {
 #[derive(Debug)]
 pub(crate) struct Guard {
     limits: Limits,
-    run: Mutex<Run>,
+    /// None: what runs is ours.
+    run: Mutex<Option<Run>>,
 }
 
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Run {
 
 impl Guard {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, run: Mutex::new(Run::start()) }
+        Self { limits, run: Mutex::new(None) }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -72,12 +73,13 @@ impl Guard {
     }
 
     pub(crate) fn start(&self) {
-        *self.lock() = Run::start();
+        *self.lock() = Some(Run::start());
     }
 
     /// Whether the run must end. Once it must, it must.
     pub(crate) fn must_end(&self) -> bool {
         let mut run = self.lock();
+        let Some(run) = &mut *run else { return false };
         if run.over.is_some() {
             return true;
         }
@@ -97,20 +99,20 @@ impl Guard {
 
     /// One job of a chain is done, which the engine does not count.
     pub(crate) fn count_step(&self) {
-        let mut run = self.lock();
-        run.steps += 1;
-        let look = run.steps.is_multiple_of(STEPS);
-        drop(run);
+        let look = self.lock().as_mut().is_some_and(|run| {
+            run.steps += 1;
+            run.steps.is_multiple_of(STEPS)
+        });
         if look {
             self.must_end();
         }
     }
 
     pub(crate) fn over(&self) -> Option<Over> {
-        self.lock().over
+        self.lock().as_ref().and_then(|run| run.over)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Run> {
+    fn lock(&self) -> MutexGuard<'_, Option<Run>> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,9 +2,11 @@
 // `process`, `crypto` and `state`. What comes back from here is checked once more on the other side, so a hook that
 // tampers with it in a context of its own gains nothing.
 //
-// complain(kind, name, value): why a name or value cannot be, or undefined.
+// admit(kind, name): the key of a name; throws where it cannot be.
+// check(kind, value, name): throws where the value cannot be.
+// complain(kind, name): why a name cannot be, or undefined.
 // given(which): what the call brings along; asked for only when a hook looks at it.
-(function (complain, given, log, randomBytes, environment, stateful) {
+(function (admit, check, complain, given, log, randomBytes, environment, stateful) {
   "use strict"
 
   const HEADER = 0, VARIABLE = 1, META = 2, ARGUMENT = 3, RESULT = 4
@@ -19,80 +21,93 @@
   }
   const kindOf = (value) => (Array.isArray(value) ? "a list" : value === null ? "null" : `a value of type ${typeof value}`)
 
-  // Headers and variables: names and strings. Names of headers are the same in upper and lower case.
-  const keyOf = (pairs, name) => (pairs.kind === HEADER ? name.toLowerCase() : name)
-  const put = (pairs, name, value) => {
-    if (typeof name !== "string") refuse(`the name of a ${KINDS[pairs.kind]} must be a string, not a symbol`)
-    const absent = value === undefined || value === null
-    if (!absent && typeof value !== "string") {
-      refuse(`the ${KINDS[pairs.kind]} \`${name}\` must be a string, not ${kindOf(value)}`)
+  // Headers and variables: names and strings, in a list of key, name and value by turns. Names of headers are the same
+  // in upper and lower case, so theirs have another key. A list, since there are few, and this runs in every call.
+  const makeTraps = (kind) => {
+    const what = KINDS[kind]
+    // Hooks set the same names in every call.
+    const keys = new Map()
+    const keyOf = (name) => {
+      const known = keys.get(name)
+      if (known !== undefined) return known
+      const key = admit(kind, name)
+      if (keys.size < MOST) keys.set(name, key)
+      return key
     }
-    if (!absent && !(name.isWellFormed() && value.isWellFormed())) {
-      refuse(`the ${KINDS[pairs.kind]} \`${name.toWellFormed()}\` has half a character in it`)
+    const find = ({ list }, name) => {
+      if (typeof name !== "string") return -1
+      const key = keys.get(name) ?? (kind === HEADER ? name.toLowerCase() : name)
+      for (let at = 0; at < list.length; at += 3) if (list[at] === key) return at
+      return -1
     }
-    const why = complain(pairs.kind, name, absent ? "" : value)
-    if (why !== undefined) refuse(why)
-    const key = keyOf(pairs, name)
-    pairs.changed = true
-    if (absent) return pairs.map.delete(key)
-    if (pairs.map.size >= MOST && !pairs.map.has(key)) refuse(`there can be at most ${MOST} ${KINDS[pairs.kind]}s`)
-    pairs.map.set(key, [name, value])
+    const put = (pairs, name, value) => {
+      if (typeof name !== "string") refuse(`the name of a ${what} must be a string, not a symbol`)
+      const absent = value === undefined || value === null
+      if (!absent) {
+        if (typeof value !== "string") refuse(`the ${what} \`${name}\` must be a string, not ${kindOf(value)}`)
+        check(kind, value, name)
+      }
+      const key = keyOf(name)
+      const list = pairs.list
+      pairs.changed = true
+      let at = 0
+      while (at < list.length && list[at] !== key) at += 3
+      if (absent) {
+        list.splice(at, 3)
+        return true
+      }
+      if (at >= 3 * MOST) refuse(`there can be at most ${MOST} ${what}s`)
+      list[at] = key
+      list[at + 1] = name
+      list[at + 2] = value
+      return true
+    }
+    return {
+      get(pairs, name) {
+        const at = find(pairs, name)
+        return at < 0 ? Reflect.get(Object.prototype, name) : pairs.list[at + 2]
+      },
+      has: (pairs, name) => find(pairs, name) >= 0,
+      set: put,
+      deleteProperty(pairs, name) {
+        const at = find(pairs, name)
+        return at < 0 || put(pairs, pairs.list[at + 1], undefined)
+      },
+      ownKeys: ({ list }) => list.filter((_, at) => at % 3 === 1),
+      getOwnPropertyDescriptor(pairs, name) {
+        const at = find(pairs, name)
+        if (at < 0) return undefined
+        return { value: pairs.list[at + 2], writable: true, enumerable: true, configurable: true }
+      },
+      defineProperty(pairs, name, descriptor) {
+        if ("get" in descriptor || "set" in descriptor) refuse(`\`${String(name)}\` must be a plain value`)
+        return put(pairs, name, descriptor.value)
+      },
+      setPrototypeOf: () => refuse("this object's prototype stays as it is"),
+      preventExtensions: () => refuse("this object cannot be frozen"),
+    }
   }
-  const find = (pairs, name) => (typeof name === "string" ? pairs.map.get(keyOf(pairs, name)) : undefined)
-  const traps = {
-    get(pairs, name) {
-      const pair = find(pairs, name)
-      return pair === undefined ? Reflect.get(Object.prototype, name) : pair[1]
-    },
-    has: (pairs, name) => find(pairs, name) !== undefined,
-    set(pairs, name, value) {
-      put(pairs, name, value)
-      return true
-    },
-    deleteProperty(pairs, name) {
-      if (typeof name === "string" && pairs.map.delete(keyOf(pairs, name))) pairs.changed = true
-      return true
-    },
-    ownKeys: (pairs) => Array.from(pairs.map.values(), (pair) => pair[0]),
-    getOwnPropertyDescriptor(pairs, name) {
-      const pair = find(pairs, name)
-      return pair && { value: pair[1], writable: true, enumerable: true, configurable: true }
-    },
-    defineProperty(pairs, name, descriptor) {
-      if ("get" in descriptor || "set" in descriptor) refuse(`\`${String(name)}\` must be a plain value`)
-      put(pairs, name, descriptor.value)
-      return true
-    },
-    setPrototypeOf: () => refuse("this object's prototype stays as it is"),
-    preventExtensions: () => refuse("this object cannot be frozen"),
-  }
-  const makePairs = (kind, flat) => {
-    const map = new Map()
-    const pairs = { kind, map, changed: false }
-    if (flat !== undefined) {
-      for (let at = 0; at < flat.length; at += 2) map.set(keyOf(pairs, flat[at]), [flat[at], flat[at + 1]])
-    }
-    pairs.proxy = new Proxy(pairs, traps)
-    return pairs
+  const TRAPS = [makeTraps(HEADER), makeTraps(VARIABLE)]
+  // The proxy is not a member of what it stands for: such a circle would have to be collected.
+  const makePairs = (kind, list) => {
+    const pairs = { list: list ?? [], changed: false }
+    return [pairs, new Proxy(pairs, TRAPS[kind])]
   }
   const replacePairs = (kind, value) => {
     const name = kind === HEADER ? "headers" : "env"
     const absent = value === undefined || value === null
-    if (!absent && (typeof value !== "object" || Array.isArray(value))) refuse(`\`${name}\` must be an object, not ${kindOf(value)}`)
+    if (!absent && (typeof value !== "object" || Array.isArray(value))) {
+      refuse(`\`${name}\` must be an object, not ${kindOf(value)}`)
+    }
     const prototype = absent ? null : Object.getPrototypeOf(value)
     // The entries of a Map would be lost without a word.
     if (prototype !== null && prototype !== Object.prototype) refuse(`\`${name}\` must be a plain object`)
-    const pairs = makePairs(kind)
-    for (const name of Reflect.ownKeys(value ?? {})) put(pairs, name, value[name])
-    pairs.changed = true
-    return pairs
+    const made = makePairs(kind)
+    made[0].changed = true
+    for (const key of Reflect.ownKeys(value ?? {})) TRAPS[kind].set(made[0], key, value[key])
+    return made
   }
-  const flatten = (pairs) => {
-    if (pairs === undefined || !pairs.changed) return undefined
-    const flat = []
-    for (const [name, value] of pairs.map.values()) flat.push(name, value)
-    return flat
-  }
+  const changedPairs = (made) => (made !== undefined && made[0].changed ? made[0].list : undefined)
 
   // JSON objects: read when they are looked at, compared when the hook is done. A member that did not change is left
   // as it was written: not every JSON number survives in here.
@@ -130,7 +145,7 @@
       if (member === null && was === "null") continue
       const now = member === undefined || member === null ? undefined : JSON.stringify(member)
       if (now === was) continue
-      const why = complain(kind, name, now)
+      const why = complain(kind, name)
       if (why !== undefined) refuse(why)
       if (now !== undefined) flat.push(name, now)
       else if (was !== undefined) flat.push(name, null)
@@ -139,7 +154,7 @@
       const there = new Set(names)
       for (const name of before.keys()) {
         if (there.has(name)) continue
-        const why = complain(kind, name, undefined)
+        const why = complain(kind, name)
         if (why !== undefined) refuse(why)
         flat.push(name, null)
       }
@@ -148,53 +163,51 @@
     return whole === undefined ? undefined : null
   }
 
+  // Both are closed to other members: what is set under another name would be lost without a word.
+  const HEADERS = 0, ENV = 1, ITS_META = 2, ARGUMENTS = 3, TAKES = 4
   class BeforeOutput {
-    #headers
-    #env
-    #meta
-    #arguments
-    #takes
+    #parts
     constructor(takes) {
-      this.#takes = takes
-      // A part that does not exist would be lost without a word.
+      this.#parts = [undefined, undefined, undefined, undefined, takes]
       Object.preventExtensions(this)
     }
     get headers() {
-      return (this.#headers ??= makePairs(HEADER, given(HEADERS_GIVEN))).proxy
+      return (this.#parts[HEADERS] ??= makePairs(HEADER, given(HEADERS_GIVEN)))[1]
     }
     set headers(value) {
-      this.#headers = replacePairs(HEADER, value)
+      this.#parts[HEADERS] = replacePairs(HEADER, value)
     }
     get env() {
-      return (this.#env ??= makePairs(VARIABLE)).proxy
+      return (this.#parts[ENV] ??= makePairs(VARIABLE))[1]
     }
     set env(value) {
-      this.#env = replacePairs(VARIABLE, value)
+      this.#parts[ENV] = replacePairs(VARIABLE, value)
     }
     get meta() {
-      return (this.#meta ??= open(META, META_GIVEN)).value
+      return (this.#parts[ITS_META] ??= open(META, META_GIVEN)).value
     }
     set meta(value) {
-      this.#meta ??= open(META, META_GIVEN)
-      this.#meta.value = value
+      this.#parts[ITS_META] ??= open(META, META_GIVEN)
+      this.#parts[ITS_META].value = value
     }
     get arguments() {
-      if (!this.#takes) return undefined
-      return (this.#arguments ??= open(ARGUMENT, ARGUMENTS_GIVEN)).value
+      if (!this.#parts[TAKES]) return undefined
+      return (this.#parts[ARGUMENTS] ??= open(ARGUMENT, ARGUMENTS_GIVEN)).value
     }
     set arguments(value) {
-      if (!this.#takes) refuse("this method takes no arguments")
-      this.#arguments ??= open(ARGUMENT, ARGUMENTS_GIVEN)
-      this.#arguments.value = value
+      if (!this.#parts[TAKES]) refuse("this method takes no arguments")
+      this.#parts[ARGUMENTS] ??= open(ARGUMENT, ARGUMENTS_GIVEN)
+      this.#parts[ARGUMENTS].value = value
     }
     static collect(output) {
-      return [flatten(output.#headers), flatten(output.#env), changes(output.#meta), changes(output.#arguments)]
+      const parts = output.#parts
+      return [changedPairs(parts[HEADERS]), changedPairs(parts[ENV]), changes(parts[ITS_META]), changes(parts[ARGUMENTS])]
     }
   }
 
   class AfterOutput {
-    #result
     #failed
+    #result
     constructor(failed) {
       this.#failed = failed
       Object.preventExtensions(this)
@@ -219,34 +232,44 @@
     }
   }
 
+  // The input: names for the values that a call comes with, in their order. Nothing is made for a name that nobody
+  // looks at. Who calls is settled: what a hook writes there would be lost without a word.
+  const INPUT = ["server", "tool", "method", "sessionID", "callID", "parentID", "host", "workspace", "trust", "arguments"]
+  const AFTER_INPUT = ["ok", "durationMs", "error"]
+  const settle = () => refuse("the input cannot be changed; use the output")
+  const makeInput = (own) => {
+    const index = Object.assign(Object.create(null), { threadID: INPUT.indexOf("sessionID") })
+    own.forEach((name, at) => {
+      index[name] = at
+    })
+    const names = [...INPUT.slice(0, 5), "threadID", ...own.slice(5)]
+    const at = index.arguments
+    const look = ({ values }, name) => {
+      const place = typeof name === "string" ? index[name] : undefined
+      if (place === undefined) return Reflect.get(Object.prototype, name)
+      if (place === at && values[at] === true) values[at] = parse(ARGUMENTS_GIVEN)
+      return values[place] === false && place === at ? undefined : values[place]
+    }
+    return {
+      get: look,
+      has: (_, name) => typeof name === "string" && name in index,
+      ownKeys: () => names,
+      getOwnPropertyDescriptor(target, name) {
+        if (typeof name !== "string" || !(name in index)) return undefined
+        return { value: look(target, name), writable: true, enumerable: true, configurable: true }
+      },
+      set: settle, defineProperty: settle, deleteProperty: settle, setPrototypeOf: settle, preventExtensions: settle,
+    }
+  }
+  const INPUTS = [makeInput(INPUT), makeInput([...INPUT, ...AFTER_INPUT])]
+
   let output
   let event
-  const run = (
-    factory, which, server, tool, method, sessionID, callID, parentID, host, workspace, trust, takes, failed, ok,
-    durationMs, error,
-  ) => {
+  // values: those of INPUT, with whether there are arguments in their place, and then those of AFTER_INPUT.
+  const run = (factory, which, failed, ...values) => {
     event = which
-    let read = false
-    let value
-    const input = {
-      server, tool, method, sessionID, callID, threadID: sessionID, parentID, host, workspace, trust,
-      get arguments() {
-        if (!read && takes) value = parse(ARGUMENTS_GIVEN)
-        read = true
-        return value
-      },
-    }
-    if (event === 0) {
-      output = new BeforeOutput(takes)
-    } else {
-      input.ok = ok
-      input.durationMs = durationMs
-      input.error = error
-      output = new AfterOutput(failed)
-    }
-    // Who calls is settled: what a hook writes there would be lost without a word.
-    Object.freeze(input)
-    const returned = factory()[EVENTS[event]](input, output)
+    output = event === 0 ? new BeforeOutput(values[INPUT.length - 1]) : new AfterOutput(failed)
+    const returned = factory()[EVENTS[event]](new Proxy({ values }, INPUTS[event]), output)
     const waits = returned !== null && typeof returned === "object" && typeof returned.then === "function"
     return waits ? Promise.resolve(returned) : undefined
   }
@@ -346,7 +369,7 @@
       settable(Kind.prototype, ["name", "message", "constructor", "toString"])
     }
     const work = [
-      globalThis, BeforeOutput, AfterOutput, traps,
+      globalThis, BeforeOutput, AfterOutput, ...TRAPS, ...INPUTS,
       async () => {}, function* () {}, async function* () {}, (function* () {})(), (async function* () {})(),
       [].values(), new Map().values(), new Set().values(), "".matchAll(/x/g), ""[Symbol.iterator](),
     ]

@@ -55,13 +55,17 @@ impl Rules {
             return Err(format!("the name of a {what} can have at most {LONGEST_NAME} bytes"));
         }
         check(name)?;
-        let value = value.unwrap_or_default();
-        if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(format!("the value of the {what} `{name}` has a line break or a zero byte in it"));
-        }
-        if value.len() > LONGEST_VALUE {
-            return Err(format!("the value of the {what} `{name}` is longer than {LONGEST_VALUE} bytes"));
-        }
-        Ok(())
+        check_value(what, value.unwrap_or_default(), || name.to_owned())
     }
+}
+
+/// Whether a header or variable can have this value.
+pub(crate) fn check_value(what: &str, value: &str, name: impl FnOnce() -> String) -> Result<(), String> {
+    if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return Err(format!("the value of the {what} `{}` has a line break or a zero byte in it", name()));
+    }
+    if value.len() > LONGEST_VALUE {
+        return Err(format!("the value of the {what} `{}` is longer than {LONGEST_VALUE} bytes", name()));
+    }
+    Ok(())
 }

@@ -146,16 +146,16 @@ impl sealed::Turn for Ended {
     }
 }
 
-/// A list of names and values by turns. The outer none: it is something else.
+/// A list of keys, names and values by turns. The outer none: it is something else.
 #[expect(clippy::option_option, reason = "nothing to say, and nothing that can be understood")]
 fn pairs(value: &Value<'_>) -> Option<Option<Pairs>> {
     if value.is_undefined() {
         return Some(None);
     }
     let flat = value.as_array()?;
-    let mut found = Vec::with_capacity(flat.len() / 2);
-    for at in (0..flat.len()).step_by(2) {
-        found.push((text(&flat.get(at).ok()?)?, text(&flat.get(at + 1).ok()?)?));
+    let mut found = Vec::with_capacity(flat.len() / 3);
+    for at in (0..flat.len()).step_by(3) {
+        found.push((text(&flat.get(at + 1).ok()?)?, text(&flat.get(at + 2).ok()?)?));
     }
     Some(Some(found))
 }

@@ -11,6 +11,7 @@ mod children;
 mod environment;
 mod faithful;
 mod forgery;
+mod hooks;
 mod identity;
 mod limits;
 mod neighbours;

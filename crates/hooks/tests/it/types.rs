@@ -25,7 +25,7 @@ const keys = (object) => { const found = []; for (const key in object) found.pus
 const globals = () => [...Object.keys(console), ...Object.keys(process), ...Object.keys(crypto)]
 export default {
   "mcp.call.before": (input, output) => {
-    const frozen = [input, globalThis, console, process, process.env, crypto, Array.prototype].every(Object.isFrozen)
+    const frozen = [globalThis, console, process, process.env, crypto, Array.prototype].every(Object.isFrozen)
     output.meta.seen = { input: keys(input), output: keys(output), globals: globals(), frozen }
   },
   "mcp.call.after": (input, output) => {

@@ -1,5 +1,5 @@
 // expect: memory
-// line: 7
+// line: 0
 // A buffer that may grow, and does.
 export default {
   "mcp.call.before": (input, output) => {

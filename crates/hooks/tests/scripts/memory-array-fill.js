@@ -1,5 +1,5 @@
 // expect: memory
-// line: 6
+// line: 0
 // An array that is as long as the largest, filled.
 export default {
   "mcp.call.before": (input, output) => {

@@ -1,5 +1,5 @@
 // expect: memory
-// line: 7
+// line: 0
 // An array that grows by pieces.
 export default {
   "mcp.call.before": (input, output) => {

@@ -1,5 +1,5 @@
 // expect: memory
-// line: 7
+// line: 0
 // A chain of functions, each of which holds a large array.
 export default {
   "mcp.call.before": (input, output) => {

@@ -1,5 +1,5 @@
 // expect: memory
-// line: 5
+// line: 0
 // A map that grows.
 export default {
   "mcp.call.before": (input, output) => {

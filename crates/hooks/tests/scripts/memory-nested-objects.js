@@ -1,5 +1,5 @@
 // expect: memory
-// line: 5
+// line: 0
 // Each object holds the one before. Freeing them must not recurse either.
 export default {
   "mcp.call.before": (input, output) => {

@@ -1,5 +1,5 @@
 // expect: memory
-// line: 5
+// line: 0
 // Promises that wait for one another.
 export default {
   "mcp.call.before": async (input, output) => {

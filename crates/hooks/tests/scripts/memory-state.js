@@ -1,5 +1,5 @@
 // expect: memory
-// line: 7
+// line: 0
 // What is in the state counts too, and must not stay for the next call.
 export default {
   "mcp.call.before": (input, output) => {

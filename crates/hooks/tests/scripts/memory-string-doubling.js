@@ -1,5 +1,5 @@
 // expect: memory
-// line: 7
+// line: 0
 // Twice as long each time, as one flat string.
 export default {
   "mcp.call.before": (input, output) => {

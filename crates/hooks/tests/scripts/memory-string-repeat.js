@@ -1,5 +1,5 @@
 // expect: memory
-// line: 6
+// line: 0
 // All at once.
 export default {
   "mcp.call.before": (input, output) => {

@@ -1,5 +1,5 @@
 // expect: throw
-// line: 7
+// line: 0
 // Joined strings share their parts, so the longest possible string comes before the limit of memory.
 export default {
   "mcp.call.before": (input, output) => {

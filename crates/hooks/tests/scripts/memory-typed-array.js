@@ -1,5 +1,5 @@
 // expect: memory
-// line: 6
+// line: 0
 // One allocation far over the limit.
 export default {
   "mcp.call.before": (input, output) => {

@@ -1,5 +1,5 @@
-// expect: cpu
-// line: 6
+// expect: late
+// line: 0
 // Each overflow is caught and starts two more.
 export default {
   "mcp.call.before": (input, output) => {
