@@ -17,19 +17,28 @@ pub(crate) struct Options {
 struct Gate {
     name: &'static str,
     what: &'static str,
+    package: &'static str,
     filter: &'static str,
 }
 
-const GATES: [Gate; 2] = [
+const GATES: [Gate; 3] = [
     Gate {
         name: "sessions",
         what: "1,000 sessions at once, 100 calls each, in either isolation; 500 that come and go",
+        package: "callsign",
         filter: "binary(it) & test(/^scale::/)",
     },
     Gate {
         name: "hostile",
         what: "every row of bad input, with its standing checks",
+        package: "callsign",
         filter: "binary(it) & test(/^bad_inputs::/)",
+    },
+    Gate {
+        name: "hooks",
+        what: "every hostile hook, and ten thousand of them for what they leave behind",
+        package: "hooks",
+        filter: "binary(it) & test(/^hostile::/)",
     },
 ];
 
@@ -48,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             "nextest",
             "run",
             "--package",
-            "callsign",
+            gate.package,
             "--test",
             "it",
             "--cargo-quiet",

@@ -57,6 +57,11 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
         goal(what("requests/s ÷ mcp-proxy (crate)"), Bound::AtLeast(1.5), rate(us, peer));
         let cpu = us.and_then(|us| Some(us.cpu_ms? / nginx?.cpu_ms?));
         goal(what("CPU per call ÷ nginx"), Bound::AtMost(2.0), cpu);
+        if connections == 64 {
+            let hooked = at(Target::CallsignHooked);
+            let cost = us.and_then(|us| Some((hooked?.cpu_ms? - us.cpu_ms?) * 1000.0));
+            goal(what("CPU per call of a hook, µs"), Bound::AtMost(15.0), cost);
+        }
     }
 
     let at = |target| row(Section::HttpToStdio, target, 64);

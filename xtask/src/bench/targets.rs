@@ -33,7 +33,9 @@ impl Section {
 
     pub(super) fn targets(self) -> &'static [Target] {
         match self {
-            Self::HttpToHttp => &[Target::Direct, Target::Nginx, Target::McpProxy, Target::Callsign],
+            Self::HttpToHttp => {
+                &[Target::Direct, Target::Nginx, Target::McpProxy, Target::Callsign, Target::CallsignHooked]
+            }
             Self::HttpToStdio => &[
                 Target::McpProxy,
                 Target::Supergateway,
@@ -65,6 +67,8 @@ pub(super) enum Target {
     NpmMcpProxy,
     PypiMcpProxy,
     Callsign,
+    /// With a hook that sets two headers.
+    CallsignHooked,
     CallsignShared,
     CallsignSession,
     /// Bare: nothing in a call says who makes it.
@@ -86,6 +90,7 @@ impl Target {
             Self::NpmMcpProxy => "mcp-proxy (npm)",
             Self::PypiMcpProxy => "mcp-proxy (PyPI)",
             Self::Callsign => "callsign serve",
+            Self::CallsignHooked => "serve: hook",
             Self::CallsignShared => "callsign shared",
             Self::CallsignSession => "callsign session",
             Self::CallsignWrap => "callsign wrap",
@@ -134,7 +139,9 @@ pub(super) fn prepare(rig: &Rig<'_>, target: Target, section: Section) -> Result
         .transpose()?;
     let (path, tool) = match target {
         Target::McpProxy => ("/", "echo/echo"),
-        Target::Callsign | Target::CallsignShared | Target::CallsignSession => ("/mcp/echo", "echo"),
+        Target::Callsign | Target::CallsignHooked | Target::CallsignShared | Target::CallsignSession => {
+            ("/mcp/echo", "echo")
+        }
         Target::Direct
         | Target::Nginx
         | Target::Supergateway
@@ -233,6 +240,10 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
             command
         }
         Target::Callsign => serve(rig, home.path(), &port, &format!("url = \"{upstream}\"\n"))?,
+        Target::CallsignHooked => {
+            std::fs::write(home.path().join("hook.js"), TWO_HEADERS)?;
+            serve(rig, home.path(), &port, &format!("url = \"{upstream}\"\nhooks = [\"hook.js\"]\n"))?
+        }
         Target::CallsignShared => {
             serve(rig, home.path(), &port, &format!("{stdio}isolation = \"shared\"\n"))?
         }
@@ -253,6 +264,7 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
         Target::Nginx
         | Target::McpProxy
         | Target::Callsign
+        | Target::CallsignHooked
         | Target::CallsignShared
         | Target::CallsignSession
         | Target::CallsignWrap
@@ -262,6 +274,14 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
     };
     Ok(command)
 }
+
+const TWO_HEADERS: &str = r#"export default {
+  "mcp.call.before": async (input, output) => {
+    output.headers["X-Session-Id"] = input.sessionID ?? "none"
+    output.headers["X-Call-Id"] = input.callID
+  },
+}
+"#;
 
 fn serve(rig: &Rig<'_>, home: &Path, port: &str, server: &str) -> Result<Command> {
     serve_command(&rig.callsign, home, &format!("127.0.0.1:{port}"), &format!("[servers.echo]\n{server}"))
@@ -327,6 +347,7 @@ pub(super) fn version(rig: &Rig<'_>, target: Target) -> Result<String> {
         Target::NpmMcpProxy => npm("mcp-proxy"),
         Target::PypiMcpProxy => pypi_version(rig.workspace, "mcp-proxy"),
         Target::Callsign
+        | Target::CallsignHooked
         | Target::CallsignShared
         | Target::CallsignSession
         | Target::CallsignWrap

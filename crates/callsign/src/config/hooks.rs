@@ -147,8 +147,13 @@ fn env(context: Context<'_>, field: &Field<'_>) -> Vec<(String, String)> {
             context.mistake(item.at, problem);
             continue;
         }
-        if env.iter().all(|(other, _)| other != name) {
-            env.extend(context.environment.get(name).map(|value| (name.to_owned(), value)));
+        match context.environment.get(name) {
+            Some(value) if env.iter().all(|(other, _)| other != name) => env.push((name.to_owned(), value)),
+            Some(_) => {}
+            None => context.warn(
+                item.at,
+                format!("`{name}` is not set, so no hook sees it; some hosts clear the environment and must be told to pass it"),
+            ),
         }
     }
     env

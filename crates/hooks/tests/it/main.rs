@@ -1,5 +1,7 @@
 //! Hooks as their authors and their adversaries write them.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a surprise ends the test")]
+
 mod behaviour;
 mod hostile;
 mod recipes;
