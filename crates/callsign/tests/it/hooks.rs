@@ -2,6 +2,7 @@
 
 mod after;
 mod arguments;
+mod cancelled;
 mod ended;
 mod env;
 mod meta;
@@ -14,4 +15,5 @@ mod said;
 mod scripted;
 mod signed;
 mod start;
+mod strange;
 mod streams;

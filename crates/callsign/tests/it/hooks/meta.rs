@@ -59,7 +59,7 @@ async fn members_are_set_overridden_and_removed() {
 
 const REPLACES: &str = r#"export default {
   "mcp.call.before": (input, output) => {
-    output.meta = input.tool === "progress" ? { only: Object.keys(output.meta) } : null
+    output.meta = input.tool === "progress" ? { only: Object.keys(output.meta).sort() } : null
   },
 }
 "#;
@@ -75,7 +75,7 @@ async fn the_whole_is_replaced_but_for_what_is_the_protocols() {
         let token = progress.map(|progress| progress["params"]["progressToken"].clone());
         assert_eq!(token, Some(json!("t-1")), "{}: progress finds its way", way.name);
         let arrived = way.last("tools/call");
-        assert_eq!(own(&arrived), json!({ "only": ["mine/session", "gone"] }), "{}", way.name);
+        assert_eq!(own(&arrived), json!({ "only": ["gone", "mine/session"] }), "{}", way.name);
         let params = json!({ "name": "echo", "arguments": { "text": "x" }, "_meta": meta });
         way.client.request("tools/call", params).await.expect("answered");
         let arrived = way.last("tools/call");

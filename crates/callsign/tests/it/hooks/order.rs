@@ -181,6 +181,7 @@ async fn hooks_that_touch_no_header_leave_the_very_headers_there_would_be_withou
         "export default { \"mcp.call.before\": (input, output) => { JSON.stringify(output.headers) } }\n";
     let after = "export default { \"mcp.call.after\": () => {} }\n";
     let hooks = Hooks::new(&[("nothing.js", nothing), ("looks.js", looks), ("after.js", after)]);
+    let toml = hooks.toml(&["nothing.js", "looks.js", "after.js"]);
     for front in Side::BOTH {
         for era in Era::BOTH {
             let without = call_headers(front, era, "").await;
@@ -198,7 +199,7 @@ async fn hooks_that_touch_no_header_leave_the_very_headers_there_would_be_withou
                 let own: Vec<_> = without.iter().filter(|(other, _)| other == name).collect();
                 assert_eq!(own, [&(name.to_owned(), value.to_owned())], "{front:?}, {era:?}: {without:?}");
             }
-            let with = call_headers(front, era, &hooks.toml(&["nothing.js", "looks.js", "after.js"])).await;
+            let with = call_headers(front, era, &toml).await;
             assert_eq!(with, without, "{front:?}, {era:?}");
         }
     }

@@ -21,7 +21,7 @@ export default {
         await null
         throw new TypeError("said later")
       case "loop":
-        for (;;) {}
+        for (;;) Math.random()
       case "never":
         await new Promise(() => {})
       case "memory":
@@ -52,7 +52,7 @@ async fn a_call_that_is_refused_is_not_made_and_the_next_one_is() {
         for (word, how, line, says) in rows() {
             let answer = call_as(&way.client, &mine("s-1"), "echo", json!({ "text": word })).await;
             let message = stopped(answer, how, &[&hooks.at("hook.js", line), says]);
-            assert!(message.starts_with("refused by a hook"), "{}: {message}", way.name);
+            assert!(message.starts_with("refused by the hook "), "{}: {message}", way.name);
             let fine = call_as(&way.client, &mine("s-1"), "echo", json!({ "text": "fine" })).await;
             let fine = fine.unwrap_or_else(|failure| panic!("{}: after {word}: {failure:?}", way.name));
             assert_eq!(text(&fine), "fine", "{}: after {word}", way.name);
@@ -197,7 +197,7 @@ async fn other_sessions_go_on_while_a_hook_takes_all_its_time() {
             slowest = slowest.max(start.elapsed());
             calls += 1;
         }
-        assert!(slowest < Duration::from_millis(200), "{}: {calls} calls, {slowest:?}", way.name);
+        assert!(slowest < Duration::from_millis(300), "{}: {calls} calls, {slowest:?}", way.name);
         stopped(second.wait(SOON).await, Stopped::Failed, &["400 ms of CPU"]);
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::client::{Call, Era, text};
 use testkit::harness::wait_until;
 
-use super::rig::{Hooks, MINE, Side, Way, mine};
+use super::rig::{Hooks, MINE, Side, Way, at_once, mine, sides};
 use crate::support::{SOON, call_as, setup};
 
 /// Writes its edition into the call and into the result.
@@ -52,31 +52,30 @@ fn errors(way: &Way) -> usize {
 
 #[tokio::test]
 async fn a_call_under_way_ends_with_the_hooks_it_began_with() {
-    for front in Side::BOTH {
-        for back in Side::BOTH {
-            let hooks = Hooks::new(&[("hook.js", &edition("one"))]);
-            let setup = setup().toml(MINE).toml(&hooks.toml(&["hook.js"]));
-            let way = Way::open((front, back), Era::Legacy, &setup, "").await;
-            assert_eq!(edition_of(&way).await, "one", "{}", way.name);
-            let under_way = slow(&way, 1200).await;
-            let asked = || way.messages("tools/call").iter().any(|call| call["params"]["name"] == "sleep");
-            assert!(wait_until(SOON, asked).await, "{}: it is under way", way.name);
-            hooks.write("hook.js", &edition("two"));
-            until(&way, "one", "two").await;
-            let ended = under_way.wait(SOON).await.expect("it is not lost");
-            assert_eq!((&*text(&ended), &ended["edition"]), ("ok", &json!("one")), "{}", way.name);
-            let sent = way.messages("tools/call");
-            let of = |call: &Value| call["params"]["_meta"]["edition"].clone();
-            let slept = sent.iter().find(|call| call["params"]["name"] == "sleep").map(of);
-            assert_eq!(slept, Some(json!("one")), "{}", way.name);
-            assert_eq!(sent.last().map(of), Some(json!("two")), "{}", way.name);
-        }
-    }
+    at_once(sides().map(|sides| async move {
+        let hooks = Hooks::new(&[("hook.js", &edition("one"))]);
+        let setup = setup().toml(MINE).toml(&hooks.toml(&["hook.js"]));
+        let way = Way::open(sides, Era::Legacy, &setup, "").await;
+        assert_eq!(edition_of(&way).await, "one", "{}", way.name);
+        let under_way = slow(&way, 1200).await;
+        let asked = || way.messages("tools/call").iter().any(|call| call["params"]["name"] == "sleep");
+        assert!(wait_until(SOON, asked).await, "{}: it is under way", way.name);
+        hooks.write("hook.js", &edition("two"));
+        until(&way, "one", "two").await;
+        let ended = under_way.wait(SOON).await.expect("it is not lost");
+        assert_eq!((&*text(&ended), &ended["edition"]), ("ok", &json!("one")), "{}", way.name);
+        let sent = way.messages("tools/call");
+        let of = |call: &Value| call["params"]["_meta"]["edition"].clone();
+        let slept = sent.iter().find(|call| call["params"]["name"] == "sleep").map(of);
+        assert_eq!(slept, Some(json!("one")), "{}", way.name);
+        assert_eq!(sent.last().map(of), Some(json!("two")), "{}", way.name);
+    }))
+    .await;
 }
 
 #[tokio::test]
 async fn no_call_is_lost_and_none_has_two_editions() {
-    for front in Side::BOTH {
+    at_once(Side::BOTH.map(|front| async move {
         let hooks = Hooks::new(&[("hook.js", &edition("0"))]);
         let setup = setup().toml(MINE).toml(&hooks.toml(&["hook.js"]));
         let way = Way::open((front, Side::Http), Era::Modern, &setup, "").await;
@@ -103,12 +102,13 @@ async fn no_call_is_lost_and_none_has_two_editions() {
         sent.sort();
         seen.sort();
         assert_eq!(seen, sent, "{}", way.name);
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
 async fn a_broken_edit_keeps_the_old_hooks_says_so_once_and_can_be_mended() {
-    for front in Side::BOTH {
+    at_once(Side::BOTH.map(|front| async move {
         let hooks = Hooks::new(&[("hook.js", &edition("one"))]);
         let setup = setup().toml(MINE).toml(&hooks.toml(&["hook.js"]));
         let way = Way::open((front, Side::Pipe), Era::Legacy, &setup, "").await;
@@ -129,7 +129,8 @@ async fn a_broken_edit_keeps_the_old_hooks_says_so_once_and_can_be_mended() {
         assert_eq!(edition_of(&way).await, "two", "{}", way.name);
         hooks.write("hook.js", &edition("three"));
         until(&way, "two", "three").await;
-    }
+    }))
+    .await;
 }
 
 fn errors_in(log: &str) -> usize {
@@ -148,7 +149,7 @@ fn sibling(number: &str) -> String {
 
 #[tokio::test]
 async fn a_change_of_an_imported_file_counts() {
-    for front in Side::BOTH {
+    at_once(Side::BOTH.map(|front| async move {
         let hooks = Hooks::new(&[("sibling.js", &sibling("one")), ("hook.js", IMPORTS)]);
         let setup = setup().toml(MINE).toml(&hooks.toml(&["hook.js"]));
         let way = Way::open((front, Side::Pipe), Era::Legacy, &setup, "").await;
@@ -160,7 +161,8 @@ async fn a_change_of_an_imported_file_counts() {
         assert_eq!(edition_of(&way).await, "two", "{}", way.name);
         hooks.write("sibling.js", &sibling("three"));
         until(&way, "two", "three").await;
-    }
+    }))
+    .await;
 }
 
 /// Who splits a file in two saves one of them first.

@@ -8,6 +8,7 @@ use testkit::bin;
 use testkit::client::{Client, Era, Failure, Http};
 use testkit::harness::{Files, Gateway, HttpServer, Setup, wait_until};
 use testkit::record;
+use tokio::task::JoinSet;
 
 use crate::support::{SOON, messages, name_of, setup};
 
@@ -122,10 +123,8 @@ impl Way {
     /// The four combinations in one era.
     pub(super) async fn of(era: Era, setup: &Setup) -> Vec<Self> {
         let mut ways = Vec::new();
-        for front in Side::BOTH {
-            for back in Side::BOTH {
-                ways.push(Self::open((front, back), era, setup, "").await);
-            }
+        for sides in sides() {
+            ways.push(Self::open(sides, era, setup, "").await);
         }
         ways
     }
@@ -171,6 +170,14 @@ impl Way {
         let mut records = self.arrived();
         records.retain(|record| message(record).is_some_and(|message| message["method"] == method));
         records
+    }
+
+    /// The last message of this method byte by byte; not all that is JSON can be read here.
+    pub(super) fn bytes(&self, method: &str) -> String {
+        let is = |raw: &String| raw.contains(&format!(r#""method":"{method}""#));
+        let raw = |record: &Value| record["raw"].as_str().map(str::to_owned).filter(is);
+        let found = record::read(self.log()).iter().filter_map(raw).next_back();
+        found.unwrap_or_else(|| panic!("{}: no {method} arrived", self.name))
     }
 
     /// The messages of this method as they arrived.
@@ -271,6 +278,21 @@ impl Played {
         let http = headers.iter().fold(http, |http, (name, value)| http.with_header(name, value));
         Client::over(http, Era::Modern)
     }
+}
+
+/// Does the same on several ways at once, since most of it is waiting.
+pub(super) async fn at_once<T: Future<Output = ()> + Send + 'static>(all: impl IntoIterator<Item = T>) {
+    let mut running: JoinSet<()> = all.into_iter().collect();
+    while let Some(done) = running.join_next().await {
+        if let Err(error) = done {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+/// All combinations of what the two sides speak.
+pub(super) fn sides() -> impl Iterator<Item = (Side, Side)> {
+    Side::BOTH.into_iter().flat_map(|front| Side::BOTH.map(|back| (front, back)))
 }
 
 fn message(record: &Value) -> Option<Value> {

@@ -39,7 +39,8 @@ async fn the_assertion_is_over_the_arguments_that_arrived() {
         for back in Side::BOTH {
             let way = Way::start((front, back), Era::Legacy, &setup, "").await;
             way.connect(named(CODEX)).await;
-            let asked = json!({ "text": "asked", "debug": true, "n": 12345678901234567890_u64, "z": [1.0] });
+            let asked =
+                json!({ "text": "asked", "debug": true, "n": 12_345_678_901_234_567_890_u64, "z": [1.0] });
             call_as(&way.client, &codex("thread"), "echo", asked.clone()).await.expect("answered");
             let record = way.records("tools/call").pop().expect("it arrived");
             let raw = record["raw"].as_str().expect("UTF-8");
@@ -51,7 +52,7 @@ async fn the_assertion_is_over_the_arguments_that_arrived() {
             }
             let arrived = raw_arguments(raw);
             let expected =
-                json!({ "text": "pinned", "limit": 10, "n": 12345678901234567890_u64, "z": [1.0] });
+                json!({ "text": "pinned", "limit": 10, "n": 12_345_678_901_234_567_890_u64, "z": [1.0] });
             assert_eq!(serde_json::from_str::<Value>(&arrived).expect("JSON"), expected, "{}", way.name);
             let question = |arguments: &str| {
                 format!(r#"{{"token":{token},"audience":"{LANE}","arguments":{arguments}}}"#)

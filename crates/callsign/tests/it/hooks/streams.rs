@@ -198,7 +198,7 @@ async fn a_stream_that_falls_silent_ends_at_its_deadline() {
         let Some((request, reply)) = greet(request, reply).await else { return };
         let mut stream = reply.stream().await;
         stream.event(&request.progress(1)).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
     })
     .await;
     let setup = setup.url("silent", &server.url(), "timeout = \"1s\"");
