@@ -24,7 +24,7 @@ use crate::app::{Global, ServeArgs};
 use crate::commands::token::now;
 use crate::config::{self, Auth, Config, Environment, Purpose, Sources};
 use crate::exit::{Code, Failure};
-use crate::hooking::{Hooking, LOOK, stamp};
+use crate::hooking::{Broken, Hooking, LOOK, stamp};
 use crate::identification::{self, Parts};
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
@@ -243,7 +243,7 @@ impl House {
     /// Reloads the configuration when its file changes. A broken edit changes nothing.
     async fn reload(mut self, front: Arc<Front>, stop: CancellationToken) {
         let Some(path) = self.plan.config.path.clone() else { return };
-        let mut seen = stamp(&path);
+        let (mut seen, mut broken) = (stamp(&path), Broken::default());
         let mut serve = self.plan.config.serve.clone();
         loop {
             tokio::select! {
@@ -251,7 +251,7 @@ impl House {
                 () = stop.cancelled() => return,
             }
             let stamp = stamp(&path);
-            if stamp == seen {
+            if stamp == seen && !broken.is_due() {
                 if let Some(fresh) = self.plan.hooking.reloaded() {
                     self.plan.hooking = fresh;
                     self.plan.hooking.give_to_all(&front.servers());
@@ -264,12 +264,15 @@ impl House {
             let (hooking, mut config) = match loaded {
                 Ok(loaded) => loaded,
                 Err(errors) => {
-                    tracing::error!(
-                        "the configuration has mistakes; the one before stays in force:\n{errors}"
-                    );
+                    if broken.is_news(&errors) {
+                        tracing::error!(
+                            "the configuration has mistakes; the one before stays in force:\n{errors}"
+                        );
+                    }
                     continue;
                 }
             };
+            broken = Broken::default();
             if let Some(listen) = self.plan.listen {
                 config.serve = config.serve.clone().listening_on(listen).unwrap_or(config.serve);
             }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use gateway::front::http::Servers;
 use gateway::server::Server;
@@ -13,6 +13,8 @@ use crate::config::{ConfigErrors, HooksConfig, Mistake, check_header, check_vari
 
 /// How often files are looked at.
 pub const LOOK: Duration = Duration::from_millis(500);
+/// How soon a broken edit is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The hooks that are in force.
 #[derive(Debug, Default)]
@@ -21,6 +23,33 @@ pub struct Hooking {
     /// None: there are none.
     hooks: Option<Arc<Hooks>>,
     seen: Vec<(PathBuf, Stamp)>,
+    broken: Broken,
+}
+
+/// An edit that could not be loaded. It is tried again, since what it lacks may be in a file that nobody knows of, and
+/// said once.
+#[derive(Debug, Default)]
+pub struct Broken {
+    said: Option<String>,
+    tried: Option<Instant>,
+}
+
+impl Broken {
+    /// Whether to try again.
+    pub fn is_due(&mut self) -> bool {
+        let due = self.tried.is_some_and(|tried| tried.elapsed() >= AGAIN);
+        if due {
+            self.tried = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Notes why it cannot be loaded. False: that has been said.
+    pub fn is_news(&mut self, errors: &ConfigErrors) -> bool {
+        self.tried = Some(Instant::now());
+        let text = errors.to_string();
+        self.said.replace(text.clone()).is_none_or(|said| said != text)
+    }
 }
 
 /// Changes when a file does. Its length too: two edits can fall into one tick of the clock.
@@ -49,7 +78,7 @@ impl Hooking {
         let mut seen: Vec<(PathBuf, Stamp)> =
             files.iter().map(|file| (file.path.clone(), stamp(&file.path))).collect();
         if files.is_empty() {
-            return Ok(Self { config: config.clone(), hooks: None, seen });
+            return Ok(Self { config: config.clone(), hooks: None, seen, broken: Broken::default() });
         }
         let limits = Limits::new(config.timeout, config.memory);
         let spec = Spec { files, env: config.env.clone(), limits, rules: rules() };
@@ -60,16 +89,14 @@ impl Hooking {
                 seen.push((path, stamp));
             }
         }
-        Ok(Self { config: config.clone(), hooks: Some(Arc::new(hooks)), seen })
+        Ok(Self { config: config.clone(), hooks: Some(Arc::new(hooks)), seen, broken: Broken::default() })
     }
 
     /// Loads again what has changed on the disk. None: nothing has, or the change is broken, which is logged.
     pub fn reloaded(&mut self) -> Option<Self> {
-        let changed: Vec<(usize, Stamp)> = (self.seen.iter().enumerate())
-            .map(|(at, (path, _))| (at, stamp(path)))
-            .filter(|(at, now)| self.seen[*at].1 != *now)
-            .collect();
-        if changed.is_empty() {
+        let changed = self.seen.iter().any(|(path, seen)| stamp(path) != *seen);
+        // What is missing in a broken edit may come, in whichever file.
+        if !changed && !self.broken.is_due() {
             return None;
         }
         match Self::load(&self.config) {
@@ -78,10 +105,11 @@ impl Hooking {
                 Some(fresh)
             }
             Err(errors) => {
-                tracing::error!("the hooks have mistakes; those before stay in force:\n{errors}");
-                // Said once; the next edit is another one.
-                for (at, now) in changed {
-                    self.seen[at].1 = now;
+                for (path, seen) in &mut self.seen {
+                    *seen = stamp(path);
+                }
+                if self.broken.is_news(&errors) {
+                    tracing::error!("the hooks have mistakes; those before stay in force:\n{errors}");
                 }
                 None
             }

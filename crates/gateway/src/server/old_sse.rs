@@ -53,8 +53,14 @@ pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
 }
 
 pub fn is_stream(response: &Response<Incoming>) -> bool {
-    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
+    has_type(response, b"text/event-stream")
+}
+
+/// Whether a response says that it is of this media type. Those are the same in upper and lower case.
+pub fn has_type(response: &Response<Incoming>, wanted: &[u8]) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let kind = kind.trim_ascii_start();
+    kind.get(..wanted.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
 }
 
 /// The address to post to. One of another origin is refused: our credentials go there.

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use mcp::splice::Edit;
 use mcp::{Kind, Message};
 
 use super::body::Body;
+use super::json;
 use super::relay::{UnderWay, head_back};
 use super::sessions::Session;
 use crate::hooked::After;
 use crate::respond::CallError;
-use crate::server::old_sse::{Events, is_stream};
+use crate::server::old_sse::{Events, has_type, is_stream};
 use crate::server::remote::Remote;
 
 /// Who looks at a response.
@@ -35,16 +36,22 @@ impl Inspection {
         let limit = self.remote.options.max_message;
         let mut back = head_back(&response);
         if is_stream(&response) {
-            // A client that loses this stream may come back for the answer on another.
-            let resumable = match (&self.session, self.id(), &self.after) {
-                (Some(session), Some(id), Some(after)) => session.keep_after(id, after),
-                _ => true,
-            };
             let events = Events::new(response.into_body(), limit);
             let under_way = under_way.map(UnderWay::unanswered);
-            let state = Reading { inspection: self, events, under_way, resumable };
+            let state = Reading { inspection: self, events, under_way };
             *back.body_mut() = Body::stream(futures_util::stream::unfold(state, Reading::next));
             return Ok(back);
+        }
+        if response.status() == StatusCode::ACCEPTED {
+            return Ok(back); // The answer comes on another stream.
+        }
+        if !response.status().is_success() && !has_type(&response, b"application/json") {
+            // Hooks are told that the call failed, and what the server wrote about it is not theirs to see.
+            let status = response.status();
+            let error = self.remote.refusal(response).await;
+            let answer = self.look(error.to_message(self.id().as_deref())).await.unwrap_or_default();
+            let kept = [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN].contains(&status);
+            return Ok(json(if kept { status } else { error.status() }, answer));
         }
         let server = || self.remote.name().to_owned();
         let collecting = Limited::new(response.into_body(), limit).collect();
@@ -55,7 +62,11 @@ impl Inspection {
             None => collecting.await,
         };
         let body = collected.map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?.to_bytes();
-        *back.body_mut() = Body::full(self.look(body).await);
+        let looked = self.look(body).await.ok_or_else(|| {
+            let reason = "hooks are to see it, and it cannot be read".to_owned();
+            CallError::AnswerInvalid { server: server(), reason }
+        })?;
+        *back.body_mut() = Body::full(looked);
         Ok(back)
     }
 
@@ -63,23 +74,32 @@ impl Inspection {
         self.request.as_ref().and_then(Message::id)
     }
 
-    /// A message as the client gets it.
-    async fn look(&self, data: Bytes) -> Bytes {
-        let Ok(message) = Message::parse(data.clone()) else { return data };
-        let Some(id) = message.id().filter(|_| message.kind() == Kind::Response) else { return data };
-        let answers = self.id().as_ref() == Some(&id);
-        let data = if answers { self.catalogued(&message).unwrap_or(data) } else { data };
-        let kept = self.session.as_ref().and_then(|session| session.take_after(&id));
-        match kept.or_else(|| self.after.clone().filter(|_| answers)) {
-            Some(after) => after.answer(data).await,
-            None => data,
+    /// A message as the client gets it. None: hooks should have seen it, and it cannot be read.
+    async fn look(&self, data: Bytes) -> Option<Bytes> {
+        let sees_answers = self.after.is_some() || self.remote.options.hooks.sees_answers();
+        let Ok(message) = Message::parse(data.clone()) else { return (!sees_answers).then_some(data) };
+        let Some(id) = message.id().filter(|_| message.kind() == Kind::Response) else { return Some(data) };
+        let kept = self.session.as_ref().and_then(|session| session.after_of(&id));
+        if let Some(answer) = kept.as_ref().and_then(|kept| kept.answer.clone()) {
+            return Some(answer); // Once more, on another stream.
         }
+        let data = self.catalogued(&message).unwrap_or(data);
+        // What comes back on a request's own stream is its answer, however its id is spelled.
+        let Some(after) = kept.map(|kept| kept.after).or_else(|| self.after.clone()) else {
+            return Some(data);
+        };
+        let answer = after.answer(data).await;
+        if let Some(session) = &self.session {
+            session.keep_answer(&id, &answer);
+        }
+        Some(answer)
     }
 
     /// A list of tools as the catalogue passes it on. None: as it is.
     fn catalogued(&self, answer: &Message) -> Option<Bytes> {
         let result = answer.head().result.clone()?;
-        if self.request.as_ref()?.method() != "tools/list" {
+        let request = self.request.as_ref()?;
+        if request.method() != "tools/list" || answer.id() != request.id() {
             return None;
         }
         match self.remote.options.catalogue.inspect(&answer.bytes()[result.clone()]) {
@@ -94,27 +114,37 @@ struct Reading {
     inspection: Inspection,
     events: Events,
     under_way: Option<UnderWay>,
-    resumable: bool,
 }
 
 impl Reading {
     async fn next(mut self) -> Option<(Bytes, Self)> {
         // A stream that answers nothing may be silent as long as nothing happens.
         let timeout = self.inspection.remote.options.timeout.filter(|_| self.inspection.request.is_some());
-        let event = match timeout {
-            Some(timeout) => tokio::time::timeout(timeout, self.events.next()).await.ok().flatten(),
-            None => self.events.next().await,
-        };
-        let Some(mut event) = event else {
-            if let Some(under_way) = self.under_way.take() {
-                under_way.answered();
+        loop {
+            let event = match timeout {
+                Some(timeout) => tokio::time::timeout(timeout, self.events.next()).await.ok().flatten(),
+                None => self.events.next().await,
+            };
+            let Some(mut event) = event else {
+                if let Some(under_way) = self.under_way.take() {
+                    under_way.answered();
+                }
+                return None;
+            };
+            // An event without data only says where a stream can be taken up again.
+            if !event.data.is_empty() {
+                let Some(data) = self.inspection.look(event.data).await else {
+                    tracing::warn!(
+                        server = self.inspection.remote.name(),
+                        "an event was dropped: hooks should have seen it, and it cannot be read"
+                    );
+                    continue;
+                };
+                event.data = data;
             }
-            return None;
-        };
-        event.id = event.id.filter(|_| self.resumable);
-        event.data = self.inspection.look(event.data).await;
-        let mut out = Vec::with_capacity(event.data.len() + 64);
-        event.write(&mut out);
-        Some((Bytes::from(out), self))
+            let mut out = Vec::with_capacity(event.data.len() + 64);
+            event.write(&mut out);
+            return Some((Bytes::from(out), self));
+        }
     }
 }

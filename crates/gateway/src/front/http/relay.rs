@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::body::{Body, Error};
 use super::exchange::{self, check_mirrors};
 use super::inspected::Inspection;
-use super::sessions::Session;
+use super::sessions::{MOST_AFTERS, Session};
 use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json};
 use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES, Outlet};
@@ -93,6 +93,17 @@ async fn relay(
     let under_way = UnderWay::begin(session.as_ref(), &call.message);
     let call = remote.before(call).await?;
     let (after, id) = (call.after(), call.message.id());
+    if let (Some(session), Some(id)) = (&session, &id) {
+        // Hooks take time, and who has cancelled meanwhile wants no answer.
+        if session.connection.is_cancelled(id) {
+            return Ok(accepted());
+        }
+        if let Some(after) = &after
+            && !session.keep_after(id, after)
+        {
+            return Err(CallError::Busy { server: remote.name().to_owned(), limit: MOST_AFTERS });
+        }
+    }
     let sent = send(front, inbound, remote, Sending { call, session, connection, under_way }).await;
     match (sent, after) {
         (Err(error), Some(after)) => {
@@ -255,7 +266,9 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Arc<Rem
 /// notification of one means nothing.
 fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
     let id = message.head().request_id.as_ref().map(|span| message.slice(span));
-    id.is_some_and(|id| session.is_some_and(|session| session.connection.is_under_way(&id)))
+    let (Some(id), Some(session)) = (id, session) else { return false };
+    let _relayed_not_linked = session.connection.cancel(&id);
+    session.connection.is_under_way(&id)
 }
 
 /// A request of a legacy session, until the end of its answer has been passed back.
@@ -339,8 +352,23 @@ fn mirror(message: &Message, outbound: &mut HeaderMap) {
 
 /// The mirrored arguments, once they are no longer what the client mirrored.
 fn mirror_arguments(remote: &Remote, message: &Message, outbound: &mut HeaderMap) {
-    let stale: Vec<HeaderName> =
-        outbound.keys().filter(|name| name.as_str().starts_with("mcp-param-")).cloned().collect();
+    let arguments = message.head().arguments.clone().map(|span| &message.bytes()[span]);
+    let arguments: serde_json::Map<String, serde_json::Value> =
+        arguments.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+    // Which argument a header is of only the tool's schema says. One whose value is no argument's any more is stale.
+    let is_there = |value: &HeaderValue| {
+        let said = value.to_str().ok().and_then(headers::decode_value);
+        said.is_some_and(|said| {
+            arguments.values().any(|value| match value.as_str() {
+                Some(text) => text == said,
+                None => value.to_string() == said,
+            })
+        })
+    };
+    let stale: Vec<HeaderName> = (outbound.iter())
+        .filter(|(name, value)| name.as_str().starts_with("mcp-param-") && !is_there(value))
+        .map(|(name, _)| name.clone())
+        .collect();
     for name in stale {
         outbound.remove(name);
     }

@@ -1,6 +1,6 @@
 //! Legacy HTTP sessions: who opened them, for which server, and where their messages go.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -26,8 +26,10 @@ const IDLE: Duration = Duration::from_mins(30);
 const LOOK: Duration = Duration::from_secs(30);
 /// Sessions at once. Beyond, the one unused for longest makes room.
 const MOST: usize = 10_000;
-/// Requests of one session whose answer hooks have yet to see on another stream.
-const MOST_AFTERS: usize = 256;
+/// Requests of one session whose answers hooks are for.
+pub const MOST_AFTERS: usize = 1024;
+/// An answer longer than this is not kept: hooks see it again.
+const LONGEST_KEPT: usize = 16 * 1024;
 /// Streams of one session that can be resumed.
 const MOST_STREAMS: usize = 16;
 
@@ -59,28 +61,61 @@ struct State {
     next_stream: u64,
     /// Pages of a list in a row, for servers whose lists we only pass on.
     pages: usize,
-    /// By request: hooks that have yet to see its answer, on whichever stream it comes.
-    afters: HashMap<Bytes, Arc<After>>,
+    /// By the id of their request: hooks for its answer, on whichever stream and however often it comes.
+    afters: VecDeque<(Bytes, Kept)>,
+}
+
+/// Hooks for the answer to one request, and what they made of it.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    pub after: Arc<After>,
+    /// None: it has not come, or is too long to be kept.
+    pub answer: Option<Bytes>,
+    answered: bool,
 }
 
 impl Session {
-    /// Notes hooks that are to see the answer to `id`. False: there are too many, and it cannot be fetched later.
-    pub fn keep_after(&self, id: Bytes, after: &Arc<After>) -> bool {
+    /// Notes hooks that are to see the answer to `id`. False: too many wait.
+    pub fn keep_after(&self, id: &Bytes, after: &Arc<After>) -> bool {
         let mut state = self.lock();
+        let id = same_id(id);
+        state.afters.retain(|(other, _)| *other != id);
         if state.afters.len() >= MOST_AFTERS {
-            return false;
+            // One that was answered may be asked for again; one that was not will be.
+            let Some(at) = state.afters.iter().position(|(_, kept)| kept.answered) else { return false };
+            state.afters.remove(at);
         }
-        state.afters.insert(id, Arc::clone(after));
+        state.afters.push_back((id, Kept { after: Arc::clone(after), answer: None, answered: false }));
         true
     }
 
-    pub fn take_after(&self, id: &Bytes) -> Option<Arc<After>> {
-        self.lock().afters.remove(id)
+    /// The hooks for the answer to `id`.
+    pub fn after_of(&self, id: &Bytes) -> Option<Kept> {
+        let id = same_id(id);
+        self.lock().afters.iter().find(|(other, _)| *other == id).map(|(_, kept)| kept.clone())
+    }
+
+    /// Notes what hooks made of an answer.
+    pub fn keep_answer(&self, id: &Bytes, answer: &Bytes) {
+        let id = same_id(id);
+        if let Some((_, kept)) = self.lock().afters.iter_mut().find(|(other, _)| *other == id) {
+            kept.answered = true;
+            kept.answer = Some(answer).filter(|answer| answer.len() <= LONGEST_KEPT).cloned();
+        }
     }
 
     pub fn has_afters(&self) -> bool {
         !self.lock().afters.is_empty()
     }
+}
+
+/// An id in one spelling: to most clients `"\u0031"` is `"1"`, and `1.0` is `1`.
+fn same_id(id: &[u8]) -> Bytes {
+    if let Some(text) = mcp::envelope::decode_string(id) {
+        return Bytes::from(format!("\"{text}"));
+    }
+    let number = std::str::from_utf8(id).ok().and_then(|text| text.trim().parse::<f64>().ok());
+    number.map_or_else(|| Bytes::copy_from_slice(id), |number| Bytes::from(number.to_string()))
 }
 
 impl Sessions {
@@ -106,7 +141,7 @@ impl Sessions {
             streams: BTreeMap::new(),
             next_stream: 0,
             pages: 0,
-            afters: HashMap::new(),
+            afters: VecDeque::new(),
         };
         let session = Arc::new(Session {
             id: HeaderValue::from_str(&id).ok()?,
