@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::process::{run as run_command, run_within};
 use crate::workspace::{Workspace, environment};
-use crate::{bench, conformance, everything, interop, tidy, tools};
+use crate::{bench, conformance, everything, interop, tidy, tools, types};
 
 struct Part {
     name: &'static str,
@@ -26,7 +26,7 @@ enum Outcome {
     SkippedByPermission(String),
 }
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     Part { name: "tools", needs: &[], run: |workspace| Ok(tools_part(workspace)) },
     Part { name: "fmt", needs: &[], run: fmt },
     Part { name: "clippy", needs: &[], run: clippy },
@@ -39,6 +39,7 @@ const PARTS: [Part; 13] = [
     Part { name: "conformance", needs: &["build"], run: conformance_part },
     Part { name: "everything", needs: &["build"], run: everything_part },
     Part { name: "interop", needs: &["build"], run: interop_part },
+    Part { name: "types", needs: &[], run: types_part },
     Part { name: "bench-smoke", needs: &["build"], run: bench_smoke },
 ];
 

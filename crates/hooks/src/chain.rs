@@ -20,8 +20,8 @@ use crate::turn::{Event, Turn};
 /// Threads of their own at once, for all hooks of the process.
 const THREADS: usize = 8;
 static FREE: Semaphore = Semaphore::const_new(THREADS);
-/// More than this to look at may take long even for a quick hook.
-const SMALL: usize = 64 << 10;
+/// More than this to look at may take long even for a quick hook: searching a text for another takes the square.
+const SMALL: usize = 4 << 10;
 /// What a thread may take beyond the time of its hook.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -68,16 +68,21 @@ impl Chain {
             } else {
                 None
             };
-            let done = if let Some(done) = here {
-                done
-            } else {
-                let (back, done) = self.run_aside(*number, input, turn).await?;
-                turn = back;
-                done
+            let done = match here {
+                Some(done) => done,
+                None => self.run_aside(*number, input, turn.clone()).await,
             };
-            match done {
-                Ok(changes) => turn.accept(changes),
-                Err(fault) if file.is_optional() => file.mention(&fault),
+            let before = file.is_optional().then(|| turn.clone());
+            let accepted = done.and_then(|changes| {
+                let place = file.place(T::EVENT);
+                turn.accept(changes).map_err(|why| place.fault(FaultKind::Thrown, why))
+            });
+            match accepted {
+                Ok(()) => {}
+                Err(fault) if file.is_optional() => {
+                    file.mention(&fault);
+                    turn = before.unwrap_or(turn);
+                }
                 Err(fault) => return Err(fault),
             }
         }
@@ -89,7 +94,7 @@ impl Chain {
         number: usize,
         input: &Input<'_>,
         turn: T,
-    ) -> Result<(T, Result<T::Changes, Fault>), Fault> {
+    ) -> Result<T::Changes, Fault> {
         let file = self.hooks.file(number);
         let place = file.place(T::EVENT);
         let limits: &Limits = self.hooks.limits();
@@ -99,42 +104,38 @@ impl Chain {
             return Err(place.fault(FaultKind::Wall, why));
         }
         let deadline = tokio::time::Instant::now() + limits.wall + GRACE;
-        let _permit = tokio::time::timeout_at(deadline, FREE.acquire()).await.map_err(|_| late())?;
+        let permit = tokio::time::timeout_at(deadline, FREE.acquire()).await.map_err(|_| late())?;
+        // Whoever waits may go away, and the thread goes on: it holds its place until it ends.
+        let permit = permit.map_err(|_| late())?;
         let (sender, receiver) = oneshot::channel();
         let (hooks, input) = (Arc::clone(&self.hooks), input.clone().into_owned());
-        let ended = Arc::new(AtomicBool::new(false));
-        let _waiting = Waiting { hooks: &self.hooks, number, ended: Arc::clone(&ended) };
+        let decided = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&decided);
         let work = move || {
             let done = hooks.run(number, &input, &turn, true);
-            if ended.swap(true, Ordering::AcqRel) {
+            if of_thread.swap(true, Ordering::AcqRel) {
+                // It was given up, and its place given to another.
+                permit.forget();
                 hooks.file(number).came_back();
+            } else {
+                drop(permit);
             }
-            let _nobody_waits = sender.send((turn, done));
+            let _nobody_waits = sender.send(done);
         };
         std::thread::Builder::new().name("hook".to_owned()).spawn(work).map_err(|error| {
             place.fault(FaultKind::Wall, format!("no thread could be started for it: {error}"))
         })?;
         match tokio::time::timeout_at(deadline, receiver).await {
-            Ok(Ok((turn, Some(done)))) => Ok((turn, done)),
+            Ok(Ok(Some(done))) => done,
             // It panicked, or has nowhere to run.
-            Ok(Ok((_, None)) | Err(_)) => Err(place.fault(FaultKind::Settle, "it could not be run")),
-            Err(_late) => Err(late()),
-        }
-    }
-}
-
-/// Whoever waits for a thread. Going away before it has ended leaves it to itself.
-struct Waiting<'a> {
-    hooks: &'a Hooks,
-    number: usize,
-    /// Set by whichever of the two ends first.
-    ended: Arc<AtomicBool>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            self.hooks.file(self.number).gave_up();
+            Ok(Ok(None) | Err(_)) => Err(place.fault(FaultKind::Settle, "it could not be run")),
+            Err(_late) => {
+                if !decided.swap(true, Ordering::AcqRel) {
+                    FREE.add_permits(1);
+                    file.gave_up();
+                }
+                Err(late())
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What hooks see of a call and what they make of it.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use bytes::Bytes;
@@ -83,7 +84,7 @@ impl Draft {
         of_pairs(&self.headers) + of_json(&self.meta) + of_json(&self.arguments)
     }
 
-    pub(crate) fn apply(&mut self, changes: BeforeChanges) {
+    pub(crate) fn apply(&mut self, changes: BeforeChanges) -> Result<(), String> {
         if let Some(headers) = changes.headers {
             self.headers = headers;
         }
@@ -92,13 +93,14 @@ impl Draft {
             self.env.push((name, value));
         }
         if let Some(change) = changes.meta {
-            self.meta = change.apply_to(self.meta.as_deref());
+            self.meta = change.apply_to(self.meta.as_deref())?;
             self.meta_changed = true;
         }
         if let Some(change) = changes.arguments {
-            self.arguments = change.apply_to(self.arguments.as_deref());
+            self.arguments = change.apply_to(self.arguments.as_deref())?;
             self.arguments_changed = true;
         }
+        Ok(())
     }
 }
 
@@ -120,11 +122,12 @@ impl Ended {
         self.result.as_ref().map_or(0, Bytes::len) + self.arguments.as_ref().map_or(0, Bytes::len)
     }
 
-    pub(crate) fn apply(&mut self, change: Option<Change>) {
+    pub(crate) fn apply(&mut self, change: Option<Change>) -> Result<(), String> {
         if let Some(change) = change {
-            self.result = change.apply_to(self.result.as_deref());
+            self.result = change.apply_to(self.result.as_deref())?;
             self.changed = true;
         }
+        Ok(())
     }
 }
 
@@ -146,9 +149,12 @@ pub enum Change {
 }
 
 impl Change {
-    /// Members that are not named keep their place and every byte of their value.
-    fn apply_to(self, original: Option<&[u8]>) -> Option<Bytes> {
-        let Self::Members(mut changes) = self else { return None };
+    /// Members that are not named keep their place and every byte of their value. None of an error: there is none
+    /// any more.
+    fn apply_to(self, original: Option<&[u8]>) -> Result<Option<Bytes>, String> {
+        let Self::Members(changes) = self else { return Ok(None) };
+        let order: Vec<String> = changes.iter().map(|(name, _)| name.clone()).collect();
+        let mut changes: HashMap<String, Option<String>> = changes.into_iter().collect();
         let mut out = vec![b'{'];
         let mut write = |name: &str, value: &str| {
             if out.len() > 1 {
@@ -159,30 +165,29 @@ impl Change {
             out.push(b':');
             out.extend_from_slice(value.as_bytes());
         };
-        let mut done: Vec<String> = Vec::new();
-        for (name, raw) in original.map(members).unwrap_or_default() {
-            if let Some(at) = changes.iter().position(|(changed, _)| *changed == name) {
-                let (_, value) = changes.remove(at);
+        let mut done: HashSet<String> = HashSet::new();
+        for (name, raw) in original.map_or_else(|| Ok(Vec::new()), members)? {
+            if let Some(value) = changes.remove(&*name) {
                 if let Some(value) = value {
                     write(&name, &value);
                 }
-                done.push(name.into_owned());
-            } else if !done.iter().any(|done| *done == name) {
+                done.insert(name.into_owned());
+            } else if !done.contains(&*name) {
                 write(&name, raw.get());
             }
         }
-        for (name, value) in changes {
-            if let Some(value) = value {
+        for name in order {
+            if let Some(Some(value)) = changes.remove(&name) {
                 write(&name, &value);
             }
         }
         out.push(b'}');
-        Some(Bytes::from(out))
+        Ok(Some(Bytes::from(out)))
     }
 }
 
 /// The members of a JSON object in their order. What is no object has none.
-fn members(json: &[u8]) -> Vec<(Cow<'_, str>, &RawValue)> {
+fn members(json: &[u8]) -> Result<Vec<(Cow<'_, str>, &RawValue)>, String> {
     struct Members;
     impl<'de> Visitor<'de> for Members {
         type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
@@ -199,8 +204,13 @@ fn members(json: &[u8]) -> Vec<(Cow<'_, str>, &RawValue)> {
             Ok(members)
         }
     }
+    if !json.trim_ascii_start().starts_with(b"{") {
+        return Ok(Vec::new());
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    deserializer.deserialize_map(Members).unwrap_or_default()
+    deserializer.deserialize_map(Members).map_err(|_| {
+        "what the call brought along cannot be changed: a name in it has half a character".to_owned()
+    })
 }
 
 #[derive(serde::Deserialize)]
@@ -213,7 +223,7 @@ mod tests {
     fn changed(original: Option<&str>, members: &[(&str, Option<&str>)]) -> String {
         let members =
             members.iter().map(|(name, value)| ((*name).to_owned(), value.map(str::to_owned))).collect();
-        let made = Change::Members(members).apply_to(original.map(str::as_bytes)).unwrap();
+        let made = Change::Members(members).apply_to(original.map(str::as_bytes)).unwrap().unwrap();
         String::from_utf8(made.to_vec()).unwrap()
     }
 
@@ -229,6 +239,8 @@ mod tests {
     fn what_was_there_twice_is_there_once_after_a_change() {
         assert_eq!(changed(Some(r#"{"a":1,"a":2,"b":3}"#), &[("a", Some("4"))]), r#"{"a":4,"b":3}"#);
         assert_eq!(changed(None, &[("a", Some("1"))]), r#"{"a":1}"#);
-        assert_eq!(Change::Removed.apply_to(Some(b"{}")), None);
+        assert_eq!(Change::Removed.apply_to(Some(b"{}")), Ok(None));
+        let half = Change::Members(vec![("a".to_owned(), None)]);
+        assert!(half.apply_to(Some(br#"{"\ud800":1,"a":2}"#)).is_err());
     }
 }

@@ -39,12 +39,19 @@ type Intrinsics = (
 );
 
 /// What every engine of one configuration has in common.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Blueprint {
     pub(crate) limits: Limits,
     pub(crate) rules: Rules,
     /// What `process.env` shows.
     pub(crate) env: Arc<[(String, String)]>,
+}
+
+impl std::fmt::Debug for Blueprint {
+    /// Without the values of `env`: they may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blueprint").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 /// What becomes of an engine's built-in objects.
@@ -122,6 +129,21 @@ impl Engine {
         Ok(Self { context, runtime, guard, turn })
     }
 
+    /// Adds a hook that has been made a function, if it is one. Returns its number, and what it handles.
+    pub(crate) fn try_function(
+        &self,
+        file: &Arc<str>,
+        source: &str,
+    ) -> Result<(usize, Vec<(Event, u32)>), Fault> {
+        let number = self.add_function(file, source)?;
+        let handled = self.handled(file, number);
+        if handled.is_err() {
+            // It must not take up a number: engines that are made later do not have it.
+            self.context.with(|ctx| take_last(&ctx));
+        }
+        Ok((number, handled?))
+    }
+
     /// Adds a hook that has been made a function. Returns its number.
     pub(crate) fn add_function(&self, file: &Arc<str>, source: &str) -> Result<usize, Fault> {
         let place = Place { file, line: 0 };
@@ -172,6 +194,13 @@ impl Engine {
             let asked = function(&ctx, HANDLED)
                 .and_then(|handled| handled.call::<_, Vec<u32>>((function(&ctx, HOOKS + hook)?,)));
             let flat = asked.map_err(|error| self.fault(&ctx, place, &error, FaultKind::Load))?;
+            // What loading has begun or said belongs to no call.
+            let drained = self.drain(&ctx);
+            lock(&self.turn).lines.clear();
+            self.guard.must_end();
+            if let Some(over) = drained.err().or(self.guard.over()) {
+                return Err(Fault { kind: FaultKind::Load, ..place.over(over, self.guard.limits()) });
+            }
             let events = flat.chunks_exact(2).filter_map(|pair| {
                 let event = Event::ALL.into_iter().find(|event| *event as u32 == pair[0])?;
                 Some((event, pair[1]))
@@ -219,10 +248,16 @@ impl Engine {
         std::mem::take(&mut lock(&self.turn).lines)
     }
 
-    /// Ends what a run that hit a limit has left behind. False: it cannot be ended.
+    /// Ends what a run that hit a limit has left behind. False: it cannot be ended, or there is no room for another.
     pub(crate) fn recover(&self) -> bool {
         self.guard.start();
-        self.context.with(|ctx| self.drain(&ctx).is_ok())
+        let drained = self.context.with(|ctx| {
+            let drained = self.drain(&ctx).is_ok();
+            ctx.run_gc();
+            drained
+        });
+        let used = usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(usize::MAX);
+        drained && used < self.guard.limits().memory / 2
     }
 
     fn settle<'js>(&self, ctx: &Ctx<'js>, place: Place<'_>, returned: Value<'js>) -> Result<(), Fault> {
@@ -406,6 +441,14 @@ fn add<'js>(ctx: &Ctx<'js>, function: Function<'js>) -> Result<usize, Error> {
     let number = functions.len() - 1 - HOOKS;
     keep(ctx, *functions)?;
     Ok(number)
+}
+
+fn take_last(ctx: &Ctx<'_>) {
+    if let Ok(Some(mut functions)) = ctx.remove_userdata::<Functions<'_>>() {
+        drop(functions.pop());
+        // It was there, so there is room for it.
+        let _kept = keep(ctx, *functions);
+    }
 }
 
 fn function<'js>(ctx: &Ctx<'js>, number: usize) -> Result<Function<'js>, Error> {

@@ -104,6 +104,11 @@ impl Place<'_> {
             {
                 self.fault(FaultKind::Thrown, "it calls itself too deeply")
             }
+            // What could not be parsed is quoted there, and may be what must not be seen.
+            None if message.starts_with("SyntaxError: ") => {
+                let before = message.split(['\'', '"', '`']).next().unwrap_or_default();
+                self.fault(FaultKind::Thrown, before.trim_end_matches([' ', ':']))
+            }
             None => self.fault(FaultKind::Thrown, message),
         };
         if let Some((file, line)) = stack.as_deref().and_then(first_frame) {

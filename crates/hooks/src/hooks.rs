@@ -33,13 +33,23 @@ const ASIDE: u32 = 100;
 const ABANDONED: u32 = 2;
 
 /// What is to be loaded.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Spec {
     pub files: Vec<FileSpec>,
     /// What `process.env` shows.
     pub env: Vec<(String, String)>,
     pub limits: Limits,
     pub rules: Rules,
+}
+
+impl std::fmt::Debug for Spec {
+    /// Without the values of `env`: they may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spec")
+            .field("files", &self.files)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +116,11 @@ pub struct Loaded<'a> {
 impl Hooks {
     /// Loads every file. All that is wrong is said at once.
     pub fn load(spec: &Spec) -> Result<Self, Vec<Fault>> {
+        Self::reload(spec, None)
+    }
+
+    /// The same in place of others: an optional file that is broken now stays what it was.
+    pub fn reload(spec: &Spec, before: Option<&Self>) -> Result<Self, Vec<Fault>> {
         let blueprint = Blueprint { limits: spec.limits, rules: spec.rules, env: spec.env.clone().into() };
         let broken = |error: rquickjs::Error| {
             let message = format!("the JavaScript engine could not be started: {error}");
@@ -118,8 +133,13 @@ impl Hooks {
             match File::load(file, &blueprint, &engine) {
                 Ok(loaded) => files.push(loaded),
                 Err(fault) if file.optional => {
-                    tracing::warn!(file = file.shown, "an optional hook is left out: {fault}");
-                    files.push(File::new(file, "".into(), Home::Nowhere));
+                    let old =
+                        before.and_then(|before| before.files.iter().find(|old| old.spec.path == file.path));
+                    let old = old.filter(|old| !matches!(old.home, Home::Nowhere));
+                    let old = old.and_then(|old| old.once_more(file, &blueprint, &engine).ok());
+                    let what = if old.is_some() { "stays what it was" } else { "is left out" };
+                    tracing::warn!(file = file.shown, "an optional hook {what}: {fault}");
+                    files.push(old.unwrap_or_else(|| File::new(file, "".into(), Home::Nowhere)));
                 }
                 Err(fault) => faults.push(fault),
             }
@@ -208,14 +228,10 @@ impl Hooks {
             }
             Home::EachTime => file.alone(&self.blueprint, Built::ForOne).and_then(|engine| go(&engine, 0)),
         };
-        // Where built-in objects are not frozen, a hook can have tampered with those that check what it writes.
-        let tampered = |changes: &T::Changes| match &file.home {
-            Home::EachTime => T::check(changes, &self.blueprint.rules).err(),
-            Home::Nowhere | Home::Shared(..) | Home::Own(_) => None,
-        };
-        let done = done.and_then(|changes| match tampered(&changes) {
-            None => Ok(changes),
-            Some(why) => Err(place.fault(FaultKind::Thrown, why)),
+        // The prelude has checked what a hook wrote; what matters is checked once more where no hook can reach.
+        let done = done.and_then(|changes| match T::check(&changes, &self.blueprint.rules) {
+            Ok(()) => Ok(changes),
+            Err(why) => Err(place.fault(FaultKind::Thrown, why)),
         });
         file.note(begun.elapsed(), done.is_err());
         for (level, line) in said {
@@ -233,8 +249,11 @@ impl Hooks {
         let engine = Engine::new(&self.blueprint, Built::ForMany)
             .map_err(|error| place.fault(FaultKind::Memory, format!("the JavaScript engine: {error}")))?;
         for file in &self.files {
-            if let Home::Shared(_, source) = &file.home {
-                engine.add_function(&file.shown, source)?;
+            if let Home::Shared(number, source) = &file.home {
+                let added = engine.add_function(&file.shown, source)?;
+                if added != *number {
+                    return Err(place.fault(FaultKind::Load, "its files are not in their order"));
+                }
             }
         }
         Ok(engine)
@@ -276,27 +295,45 @@ impl File {
         let text = modules::read(&spec.path)
             .map_err(|why| place.fault(FaultKind::Load, format!("it cannot be read: {why}")))?;
         let mut file = Self::new(spec, text.into(), Home::EachTime);
-        let function = source::as_function(&file.text);
-        if let Some(source) = function.filter(|_| !source::uses_state(&file.text))
-            && let Ok(number) = shared.add_function(&shown, &source)
-        {
-            file.home = Home::Shared(number, source);
-            if let Ok(events) = shared.handled(&shown, number) {
-                file.set_lines(&events);
-                return Ok(file);
-            }
-            // What is wrong shows when it is run as it is written.
-            file.home = Home::EachTime;
-        }
-        let engine = file.alone(blueprint, Built::ForOne).map_err(|fault| file.at_import(fault))?;
-        file.modules.complete();
-        let events = engine.handled(&shown, 0)?;
-        file.set_lines(&events);
-        if source::uses_state(&file.text) || file.modules.any(source::uses_state) {
-            let engine = file.alone(blueprint, Built::WithState)?;
-            file.home = Home::Own(Mutex::new(Some(engine)));
-        }
+        file.settle(blueprint, shared)?;
         Ok(file)
+    }
+
+    /// The same file with the text it had.
+    fn once_more(&self, spec: &FileSpec, blueprint: &Blueprint, shared: &Engine) -> Result<Self, Fault> {
+        let mut file = Self::new(spec, Arc::clone(&self.text), Home::EachTime);
+        file.modules = self.modules.clone();
+        file.settle(blueprint, shared)?;
+        Ok(file)
+    }
+
+    /// Finds out how the file can be run, and what it handles.
+    fn settle(&mut self, blueprint: &Blueprint, shared: &Engine) -> Result<(), Fault> {
+        // As it is written, first: what is wrong with it is said of that, and what is no module is none.
+        let engine = self.alone(blueprint, Built::ForOne).map_err(|fault| self.at_import(fault))?;
+        self.modules.complete();
+        let events = engine.handled(&self.shown, 0)?;
+        self.set_lines(&events);
+        let Some(source) = source::as_function(&self.text) else {
+            let says_state = |text: &str| text.contains("globalThis.state");
+            if says_state(&self.text) || self.modules.any(says_state) {
+                let why =
+                    "a hook that imports, or exports more than its default, cannot keep globalThis.state";
+                return Err(Place { file: &self.shown, line: 0 }.fault(FaultKind::Load, why));
+            }
+            return Ok(());
+        };
+        if source::uses_state(&self.text) {
+            let engine = self.alone(blueprint, Built::WithState)?;
+            self.home = Home::Own(Mutex::new(Some(engine)));
+            return Ok(());
+        }
+        if let Ok((number, same)) = shared.try_function(&self.shown, &source)
+            && same == events
+        {
+            self.home = Home::Shared(number, source);
+        }
+        Ok(())
     }
 
     /// An engine with this file alone in it.
@@ -304,13 +341,10 @@ impl File {
         let place = Place { file: &self.shown, line: 0 };
         let engine = Engine::new(blueprint, built)
             .map_err(|error| place.fault(FaultKind::Memory, format!("the JavaScript engine: {error}")))?;
-        if built == Built::WithState
-            && let Some(source) = source::as_function(&self.text)
-            && engine.add_function(&self.shown, &source).is_ok()
-        {
-            return Ok(engine);
-        }
-        engine.add_module(&self.shown, &self.text, &self.modules)?;
+        match source::as_function(&self.text) {
+            Some(source) if built == Built::WithState => engine.add_function(&self.shown, &source)?,
+            _ => engine.add_module(&self.shown, &self.text, &self.modules)?,
+        };
         Ok(engine)
     }
 
@@ -337,12 +371,14 @@ impl File {
         let mut done = run(&engine);
         let keeps = match &mut done {
             Ok(_) => true,
-            Err(fault) if fault.kind == FaultKind::Memory => {
-                fault.message.push_str("; its state is gone");
-                false
+            // A caller who can make it run too long, or out of memory, must not be able to make it forget.
+            Err(fault) => {
+                let keeps = !fault.kind.spoils() || engine.recover();
+                if !keeps {
+                    fault.message.push_str("; its state is gone");
+                }
+                keeps
             }
-            // A caller who can make it run too long must not be able to make it forget.
-            Err(fault) => !fault.kind.spoils() || engine.recover(),
         };
         *slot = keeps.then_some(engine);
         done

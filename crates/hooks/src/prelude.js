@@ -165,6 +165,7 @@
 
   // Both are closed to other members: what is set under another name would be lost without a word.
   const HEADERS = 0, ENV = 1, ITS_META = 2, ARGUMENTS = 3, TAKES = 4
+  let collectBefore, collectAfter
   class BeforeOutput {
     #parts
     constructor(takes) {
@@ -199,9 +200,12 @@
       this.#parts[ARGUMENTS] ??= open(ARGUMENT, ARGUMENTS_GIVEN)
       this.#parts[ARGUMENTS].value = value
     }
-    static collect(output) {
-      const parts = output.#parts
-      return [changedPairs(parts[HEADERS]), changedPairs(parts[ENV]), changes(parts[ITS_META]), changes(parts[ARGUMENTS])]
+    // Not a method: a hook would find it.
+    static {
+      collectBefore = (output) => {
+        const parts = output.#parts
+        return [changedPairs(parts[HEADERS]), changedPairs(parts[ENV]), changes(parts[ITS_META]), changes(parts[ARGUMENTS])]
+      }
     }
   }
 
@@ -221,8 +225,8 @@
       this.#result ??= open(RESULT, RESULT_GIVEN)
       this.#result.value = value
     }
-    static collect(output) {
-      return [changes(output.#result)]
+    static {
+      collectAfter = (output) => [changes(output.#result)]
     }
   }
   // As if they were properties of each object: `for … in` and `Object.assign` find them.
@@ -230,6 +234,7 @@
     for (const name of Reflect.ownKeys(Output.prototype)) {
       if (name !== "constructor") Object.defineProperty(Output.prototype, name, { enumerable: true })
     }
+    delete Output.prototype.constructor
   }
 
   // The input: names for the values that a call comes with, in their order. Nothing is made for a name that nobody
@@ -276,7 +281,7 @@
   const finish = () => {
     const done = output
     output = undefined
-    return event === 0 ? BeforeOutput.collect(done) : AfterOutput.collect(done)
+    return event === 0 ? collectBefore(done) : collectAfter(done)
   }
 
   // Which events a file handles, and the lines its handlers begin at.
@@ -343,6 +348,10 @@
   delete Error.prepareStackTrace
   delete Error.stackTraceLimit
   delete Error.captureStackTrace
+  // Helpers of iterators call each other without looking at the stack.
+  const iterators = Object.getPrototypeOf(Object.getPrototypeOf([].values()))
+  for (const name of Object.getOwnPropertyNames(iterators)) delete iterators[name]
+  delete globalThis.Iterator
 
   // Freezes everything a hook can reach, so that one call leaves nothing behind for the next.
   const lockdown = () => {

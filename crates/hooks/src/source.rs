@@ -13,14 +13,21 @@ pub(crate) const LARGEST: u64 = 1 << 20;
 
 const EXPORT: &str = "export default";
 /// As long as what it replaces, so that columns stay.
-const ASSIGN: &str = "exports.x    =";
+const ASSIGN: &str = "callsign$x   =";
 
 /// The text as an expression whose value is a function that returns the default export; None: it must be a module.
 pub(crate) fn as_function(text: &str) -> Option<String> {
-    let mut export = None;
+    // A comment in a script, and not in a module.
+    if text.contains("<!--") || text.contains("-->") {
+        return None;
+    }
+    let (mut export, mut is_async) = (None, false);
     for word in Words::new(text) {
         match word.text {
             "import" => return None,
+            "async" => is_async = true,
+            // Not in an async function, so it is the module that waits.
+            "await" if !is_async => return None,
             "export" if word.depth == 0 && export.is_none() => export = Some(word.at),
             "export" | "await" if word.depth == 0 => return None,
             _ => {}
@@ -35,7 +42,7 @@ pub(crate) fn as_function(text: &str) -> Option<String> {
     }
     let before = &text[..at];
     Some(format!(
-        "(function () {{ \"use strict\"; const exports = {{}}; {before}{ASSIGN}{rest}\n; return exports.x }})"
+        "(function () {{ \"use strict\"; let callsign$x; {before}{ASSIGN}{rest}\n; return callsign$x }})"
     ))
 }
 
@@ -216,7 +223,7 @@ mod tests {
     fn a_plain_module_becomes_a_function_of_the_same_length() {
         let text = "const a = 1\nexport default { b: a }\n";
         let made = as_function(text).unwrap();
-        assert!(made.contains("const a = 1\nexports.x    = { b: a }\n"), "{made}");
+        assert!(made.contains("const a = 1\ncallsign$x   = { b: a }\n"), "{made}");
         assert_eq!(EXPORT.len(), ASSIGN.len());
     }
 
@@ -232,6 +239,8 @@ mod tests {
             "module.exports = {}",
             "// export default {}",
             "export  default {}",
+            "let m; try { m = await (1) } catch {}\nexport default { x: async () => {} }",
+            "const n = 1\nconst y = n<!--n\nexport default {}",
         ] {
             assert!(as_function(text).is_none(), "{text}");
         }

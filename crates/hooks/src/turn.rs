@@ -24,6 +24,9 @@ impl Event {
     }
 }
 
+/// Headers or variables of one call.
+const MOST: usize = 256;
+
 /// What a hook can ask for during its turn.
 #[derive(Debug, Default)]
 pub struct Given {
@@ -51,7 +54,7 @@ impl Turn for Ended {}
 pub(crate) mod sealed {
     use super::{Array, Event, Given, Outcome, Rules};
 
-    pub trait Turn: Send + 'static {
+    pub trait Turn: Clone + Send + 'static {
         const EVENT: Event;
         type Changes: Send;
         fn given(&self) -> Given;
@@ -62,7 +65,8 @@ pub(crate) mod sealed {
         fn read(collected: &Array<'_>) -> Option<Self::Changes>;
         /// Whether every name and value can be. The prelude has seen to it, unless a hook has tampered with it.
         fn check(changes: &Self::Changes, rules: &Rules) -> Result<(), String>;
-        fn accept(&mut self, changes: Self::Changes);
+        /// `Err`: it cannot be done.
+        fn accept(&mut self, changes: Self::Changes) -> Result<(), String>;
     }
 }
 
@@ -95,9 +99,15 @@ impl sealed::Turn for Draft {
     fn check(changes: &BeforeChanges, rules: &Rules) -> Result<(), String> {
         let of_pairs = [(Kind::Header, &changes.headers), (Kind::Variable, &changes.env)];
         for (kind, pairs) in of_pairs {
+            if pairs.as_ref().is_some_and(|pairs| pairs.len() > MOST) {
+                return Err(format!("there can be at most {MOST} headers or variables"));
+            }
             for (name, value) in pairs.iter().flatten() {
                 rules.check(kind, name, Some(value))?;
             }
+        }
+        if changes.meta == Some(Change::Removed) {
+            return Err("`meta` as a whole is not for a hook to remove".to_owned());
         }
         for (kind, change) in [(Kind::Meta, &changes.meta), (Kind::Argument, &changes.arguments)] {
             if let Some(Change::Members(members)) = change {
@@ -107,8 +117,8 @@ impl sealed::Turn for Draft {
         Ok(())
     }
 
-    fn accept(&mut self, changes: BeforeChanges) {
-        self.apply(changes);
+    fn accept(&mut self, changes: BeforeChanges) -> Result<(), String> {
+        self.apply(changes)
     }
 }
 
@@ -141,8 +151,8 @@ impl sealed::Turn for Ended {
         Ok(())
     }
 
-    fn accept(&mut self, change: Option<Change>) {
-        self.apply(change);
+    fn accept(&mut self, change: Option<Change>) -> Result<(), String> {
+        self.apply(change)
     }
 }
 

@@ -271,3 +271,116 @@ async fn common_ways_of_writing_work_although_everything_is_frozen() {
     assert_eq!(header(&done, "X-Uuid").map(str::len), Some(36));
     assert_eq!(header(&done, "X-All"), Some("6"));
 }
+
+#[tokio::test]
+async fn every_engine_has_its_files_in_the_same_order() {
+    // As a function it throws, because what it changes is frozen; as a module it works.
+    let polyfill = "Array.prototype.mine ??= 1\n".to_owned() + &before("output.headers['X-First'] = '1'");
+    let deny = before("if (input.tool === 'bad') throw new Error('denied')");
+    let tag = before("output.headers['X-Tag'] = '1'; if (input.tool === 'loop') for (;;) {}");
+    let files = Files::new(&[
+        ("polyfill.js", &polyfill),
+        ("optional.js", "export default {"),
+        ("deny.js", &deny),
+        ("tag.js", &tag),
+    ]);
+    let chain = files.load(&[]).unwrap();
+    let call = |tool: &'static str| Input { tool: Some(tool.into()), ..input() };
+    assert_eq!(chain.run(&call("bad"), draft()).await.unwrap_err().message, "denied");
+    // Its engine is given up; those that come after it are new.
+    assert_eq!(chain.run(&call("loop"), draft()).await.unwrap_err().kind, FaultKind::Cpu);
+    for _ in 0..3 {
+        assert_eq!(chain.run(&call("bad"), draft()).await.unwrap_err().message, "denied");
+        let done = chain.run(&call("good"), draft()).await.unwrap();
+        assert_eq!((header(&done, "X-First"), header(&done, "X-Tag")), (Some("1"), Some("1")));
+    }
+}
+
+#[tokio::test]
+async fn no_way_leads_past_the_checks() {
+    for body in [
+        "const C = output.constructor; const list = C.collect(output)[0] ?? []; list.push('host', 'Host', 'x')",
+        "output.headers.constructor.collect(output)",
+        "Object.getPrototypeOf(output).constructor.collect(output)",
+        "[1].values().map((x) => x)",
+        "Iterator.from([1])",
+    ] {
+        let files = Files::new(&[("a.js", &before(body))]);
+        let fault = files.load(&[]).unwrap().run(&input(), draft()).await.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Thrown, "{body}");
+    }
+    // Where built-in objects can be changed, what is written is checked all the same.
+    let tampers = "import './empty.js'\n".to_owned()
+        + &before(
+            "Array.prototype.splice = function () {}; Object.keys = () => ['dev.callsign/identity']; output.meta = { 'dev.callsign/identity': 1 }",
+        );
+    let many = "import './empty.js'\n".to_owned()
+        + &before(
+            "Object.defineProperty(Array.prototype, 'length', { get: () => 0 }); for (let i = 0; i < 300; i++) output.headers['X-' + i] = 'x'",
+        );
+    let files = Files::new(&[("empty.js", "export {}"), ("tampers.js", &tampers), ("many.js", &many)]);
+    for name in ["tampers.js", "many.js"] {
+        let outcome = files.load(&[name]).unwrap().run(&input(), draft()).await;
+        assert_eq!(outcome.unwrap_err().kind, FaultKind::Thrown, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_written_again_keeps_the_call_from_being_changed() {
+    let files = Files::new(&[("a.js", &before("output.arguments.q = 1"))]);
+    let chain = files.load(&[]).unwrap();
+    let half = Draft { arguments: Some(Bytes::from_static(br#"{"\ud800":1,"path":"x"}"#)), ..draft() };
+    let fault = chain.run(&input(), half).await.unwrap_err();
+    assert!(fault.message.contains("half a character"), "{fault}");
+}
+
+#[tokio::test]
+async fn state_and_imports_do_not_go_together() {
+    let uses = "import './empty.js'\n".to_owned() + &before("globalThis.state.x = 1");
+    let mentions = "import './empty.js'\n// no state here\n".to_owned() + &before("");
+    let files = Files::new(&[("empty.js", "export {}"), ("uses.js", &uses), ("mentions.js", &mentions)]);
+    let faults = files.load(&["uses.js"]).unwrap_err();
+    assert!(faults[0].message.contains("cannot keep globalThis.state"), "{:?}", faults[0]);
+    assert!(files.load(&["mentions.js"]).is_ok());
+}
+
+#[tokio::test]
+async fn a_caller_cannot_make_a_file_forget() {
+    let text = before(
+        "state.calls = (state.calls ?? 0) + 1\nif (input.tool === 'fill') { const all = []; for (;;) all.push(new Array(1000).fill(0)) }\noutput.headers['X-Calls'] = `${state.calls}`",
+    );
+    let files = Files::new(&[("a.js", &text)]);
+    let paths = [files.path("a.js")];
+    let hooks =
+        load(vec![crate::file(&paths[0], "a.js")], Limits::new(Duration::from_secs(2), 8 << 20)).unwrap();
+    let chain = hooks::Chain::new(&hooks, &paths);
+    let fill = Input { tool: Some("fill".into()), ..input() };
+    assert_eq!(chain.run(&fill, draft()).await.unwrap_err().kind, FaultKind::Memory);
+    let done = chain.run(&input(), draft()).await.unwrap();
+    assert_eq!(header(&done, "X-Calls"), Some("2"));
+}
+
+#[tokio::test]
+async fn what_could_not_be_parsed_is_not_quoted() {
+    let files =
+        Files::new(&[("a.js", &before("JSON.parse('{\"a\": ghp_16C7e42F292c6912E7710c838347Ae178B4a}')"))]);
+    let fault = files.load(&[]).unwrap().run(&input(), draft()).await.unwrap_err();
+    assert!(fault.message.starts_with("SyntaxError") && !fault.message.contains("ghp"), "{fault}");
+}
+
+#[test]
+fn a_broken_edit_of_an_optional_file_keeps_the_old_one() {
+    let files = Files::new(&[("optional.js", &before(""))]);
+    let spec = |files: &Files| hooks::Spec {
+        files: vec![crate::file(&files.path("optional.js"), "optional.js")],
+        env: Vec::new(),
+        limits: Limits::default(),
+        rules: crate::rules(),
+    };
+    let old = hooks::Hooks::load(&spec(&files)).unwrap();
+    std::fs::write(files.path("optional.js"), "export default {").unwrap();
+    let new = hooks::Hooks::reload(&spec(&files), Some(&old)).unwrap();
+    assert_eq!(new.files().next().unwrap().events.len(), 1);
+    let fresh = hooks::Hooks::load(&spec(&files)).unwrap();
+    assert!(fresh.files().next().unwrap().events.is_empty());
+}
