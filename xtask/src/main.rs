@@ -27,6 +27,7 @@ mod prove;
 mod test;
 mod tidy;
 mod tools;
+mod types;
 mod workspace;
 
 use std::process::ExitCode;

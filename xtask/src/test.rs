@@ -246,6 +246,10 @@ fn interop_part(workspace: &Workspace) -> Result<Outcome> {
     with_npm(workspace, interop::run)
 }
 
+fn types_part(workspace: &Workspace) -> Result<Outcome> {
+    with_npm(workspace, types::run)
+}
+
 fn bench_smoke(workspace: &Workspace) -> Result<Outcome> {
     bench::smoke(workspace).map(Outcome::Passed)
 }

@@ -252,7 +252,7 @@ impl House {
             }
             let stamp = stamp(&path);
             if stamp == seen && !broken.is_due() {
-                if let Some(fresh) = self.plan.hooking.reloaded() {
+                if let Some(fresh) = self.plan.hooking.reloaded().await {
                     self.plan.hooking = fresh;
                     self.plan.hooking.give_to_all(&front.servers());
                 }
@@ -260,7 +260,12 @@ impl House {
             }
             seen = stamp;
             let loaded = load(self.plan.named.as_deref(), &self.plan.current_dir);
-            let loaded = loaded.and_then(|config| Ok((Hooking::load(&config.hooks)?, config)));
+            let loaded = match loaded {
+                Ok(config) => Hooking::load_aside(&config.hooks, &self.plan.hooking)
+                    .await
+                    .map(|hooking| (hooking, config)),
+                Err(errors) => Err(errors),
+            };
             let (hooking, mut config) = match loaded {
                 Ok(loaded) => loaded,
                 Err(errors) => {

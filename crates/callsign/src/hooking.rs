@@ -13,6 +13,8 @@ use crate::config::{ConfigErrors, HooksConfig, Mistake, check_header, check_vari
 
 /// How often files are looked at.
 pub const LOOK: Duration = Duration::from_millis(500);
+/// How long loading may take.
+const LOADING: Duration = Duration::from_secs(10);
 /// How soon a broken edit is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,30 @@ pub fn stamp(path: &Path) -> Stamp {
 
 impl Hooking {
     pub fn load(config: &HooksConfig) -> Result<Self, ConfigErrors> {
+        Self::load_after(config, None)
+    }
+
+    /// The same on a thread of its own: a file's first lines can take long. `before`: what an optional file that is
+    /// broken stays.
+    pub async fn load_aside(config: &HooksConfig, before: &Self) -> Result<Self, ConfigErrors> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let (config, before) = (config.clone(), before.hooks.clone());
+        let work = move || drop(sender.send(Self::load_after(&config, before.as_deref())));
+        let failed = |why: &str| {
+            ConfigErrors(vec![Mistake { file: "hooks".into(), line: 0, column: 0, message: why.to_owned() }])
+        };
+        std::thread::Builder::new()
+            .name("hooks".to_owned())
+            .spawn(work)
+            .map_err(|error| failed(&format!("no thread could be started to load them: {error}")))?;
+        match tokio::time::timeout(LOADING, receiver).await {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(_)) => Err(failed("loading them failed")),
+            Err(_late) => Err(failed("loading them takes too long")),
+        }
+    }
+
+    fn load_after(config: &HooksConfig, before: Option<&Hooks>) -> Result<Self, ConfigErrors> {
         let mut files: Vec<FileSpec> = Vec::new();
         for file in config.files.iter().chain(config.of_server.iter().flat_map(|(_, files)| files)) {
             match files.iter_mut().find(|other| other.path == file.path) {
@@ -82,7 +108,7 @@ impl Hooking {
         }
         let limits = Limits::new(config.timeout, config.memory);
         let spec = Spec { files, env: config.env.clone(), limits, rules: rules() };
-        let hooks = Hooks::load(&spec).map_err(mistakes)?;
+        let hooks = Hooks::reload(&spec, before).map_err(mistakes)?;
         for path in hooks.watched() {
             if !seen.iter().any(|(known, _)| *known == path) {
                 let stamp = stamp(&path);
@@ -93,13 +119,13 @@ impl Hooking {
     }
 
     /// Loads again what has changed on the disk. None: nothing has, or the change is broken, which is logged.
-    pub fn reloaded(&mut self) -> Option<Self> {
+    pub async fn reloaded(&mut self) -> Option<Self> {
         let changed = self.seen.iter().any(|(path, seen)| stamp(path) != *seen);
         // What is missing in a broken edit may come, in whichever file.
         if !changed && !self.broken.is_due() {
             return None;
         }
-        match Self::load(&self.config) {
+        match Self::load_aside(&self.config, self).await {
             Ok(fresh) => {
                 tracing::info!("the hooks were loaded again");
                 Some(fresh)
@@ -120,7 +146,7 @@ impl Hooking {
     pub async fn follow(mut self, server: &Server) {
         while !self.seen.is_empty() {
             tokio::time::sleep(LOOK).await;
-            if let Some(fresh) = self.reloaded() {
+            if let Some(fresh) = self.reloaded().await {
                 self = fresh;
                 self.give_to(server);
             }
@@ -142,7 +168,12 @@ impl Hooking {
         let own = self.config.of_server.iter().find(|(name, _)| name == server).map(|(_, files)| files);
         let paths = |files: &[HookFile]| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
         let mut chain = paths(&self.config.files);
-        chain.extend(own.map(|files| paths(files)).unwrap_or_default());
+        for path in own.map(|files| paths(files)).unwrap_or_default() {
+            // Named in both lists, it runs where it was named first.
+            if !chain.contains(&path) {
+                chain.push(path);
+            }
+        }
         let hooks = self.hooks.as_ref().filter(|_| !chain.is_empty())?;
         Some(Arc::new(Chain::new(hooks, &chain)))
     }

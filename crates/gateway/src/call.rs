@@ -16,12 +16,12 @@ use model::Isolation;
 
 use crate::caller::{Call, Caller};
 use crate::connection::{Callers, Connection, Outlet};
-use crate::hooked::After;
+use crate::hooked::{After, Asker};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::Pipes;
 use crate::server::child::{Child, SLOW_READER, as_answer_to};
-use crate::server::link::{Link, Reply};
+use crate::server::link::{Asked, Link, Reply};
 use crate::server::pool::{CallerKey, ChildKey, Owner};
 
 /// Carries a request. Whatever happens, exactly one answer goes to `reply`, unless the caller cancels.
@@ -56,8 +56,8 @@ pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, re
             Err(error) => (error, call.after()),
         },
     };
-    drop(under_way);
     finish(&reply, error.to_message(Some(&id)), after).await;
+    drop(under_way);
     Sent::Answered
 }
 
@@ -105,7 +105,8 @@ pub fn request_at_once(
     let (caller_key, _) = caller_of(connection, call);
     let (child, key) = connection.begin_at_once(&caller_key, &id)?;
     let sent = (pipes.pool.stamp(call)).and_then(|stamp| {
-        child.link.call_as(key, connection, (message, &stamp), Reply::Stream(Arc::clone(reply), None))
+        let asked = Asked { message, stamp: &stamp, question: None };
+        child.link.call_as(key, connection, asked, Reply::Stream(Arc::clone(reply), None))
     });
     if sent.is_err() {
         // Nothing was sent; the long way finds or starts another child.
@@ -142,7 +143,7 @@ async fn carry(
     if message.method() == "tools/call" {
         pipes.catalogue.check_call(&message.name().unwrap_or_default())?;
     }
-    let question = stand_in_question(message);
+    let question = call.question();
     let mut tries = 0;
     loop {
         tries += 1;
@@ -197,7 +198,8 @@ async fn send(
         return Ok(Sent::Answered);
     }
     let stamp = pipes.pool.stamp(call)?;
-    let key = child.link.call(connection, message, &stamp, Reply::Stream(Arc::clone(reply), call.after()))?;
+    let asked = Asked { message, stamp: &stamp, question: call.question() };
+    let key = child.link.call(connection, asked, Reply::Stream(Arc::clone(reply), call.after()))?;
     if !connection.sent(&id, &child.link, key) {
         child.link.cancel(key, None);
     }
@@ -380,14 +382,18 @@ pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
 pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, call: &Call, reply: &Arc<Outbox>) {
     let (id, message) = (call.message.id().unwrap_or_default(), &call.message);
     let sent = connection.begin(&id).and_then(|()| {
-        let reply = Reply::Stream(Arc::clone(reply), call.after());
+        let to = Reply::Stream(Arc::clone(reply), call.after());
         link.stamp(call)
-            .and_then(|stamp| link.call(connection, message, &stamp, reply))
+            .and_then(|stamp| link.call(connection, Asked { message, stamp: &stamp, question: None }, to))
             .inspect_err(|_| connection.end(&id))
     });
-    match sent {
-        Ok(key) => drop(connection.sent(&id, link, key)),
-        Err(error) => drop(reply.finish(error.to_message(Some(&id)))),
+    match (sent, call.after()) {
+        (Ok(key), _) => drop(connection.sent(&id, link, key)),
+        (Err(error), None) => drop(reply.finish(error.to_message(Some(&id)))),
+        (Err(error), Some(after)) => {
+            let (outbox, connection) = (Arc::clone(reply), Arc::clone(connection));
+            after.finish(error.to_message(Some(&id)), Asker { outbox, connection, id });
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderMap;
 use identity::{Channel, Evidence, Headers, Resolver, Standing};
-use mcp::{Message, meta};
+use mcp::{Kind, Message, meta};
 use model::{Id, Identity, Placeholder, Principal, Trust};
 use serde::Deserialize;
 
@@ -79,6 +79,14 @@ impl Call {
     /// What hooks want of the environment of a process that is started for it.
     pub fn env(&self) -> &[(String, String)] {
         self.hooked.as_ref().map_or(&[], |hooked| &hooked.env)
+    }
+
+    /// What an answer would stand for: what the client asked, whatever hooks made of it.
+    pub fn question(&self) -> Option<bytes::Bytes> {
+        match &self.hooked {
+            Some(hooked) => hooked.question.clone(),
+            None => crate::call::stand_in_question(&self.message),
+        }
     }
 
     pub fn after(&self) -> Option<Arc<After>> {
@@ -196,7 +204,12 @@ impl Identification {
     }
 
     /// A message that is no request: nobody is named by it.
+    ///
+    /// A call without an id would be carried out unseen: nobody has asked who makes it, and no hook was run.
     pub fn cleaned(&self, message: Message) -> Result<Message, CallError> {
+        if message.kind() == Kind::Notification && !message.method().starts_with("notifications/") {
+            return Err(CallError::NotANotification(shown(message.method())));
+        }
         Ok(strip(message)?.0)
     }
 
@@ -207,6 +220,10 @@ impl Identification {
         #[expect(clippy::expect_used, reason = "a prefix of ours and a number are visible ASCII")]
         id.expect("an id of our own making")
     }
+}
+
+fn shown(method: &str) -> String {
+    method.chars().filter(|character| !character.is_control()).take(80).collect()
 }
 
 /// Refuses what a server does not want to be asked by a caller known this little. Discovery is for everybody.

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::{Call, Caller};
+use crate::connection::Connection;
 use crate::front::http::MAX_INBOUND;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
@@ -52,14 +53,23 @@ impl Slot {
 }
 
 /// What hooks have made of a call, beside its message.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Hooked {
     /// The configured headers as they are now. None: nobody has looked at them.
     pub headers: Option<Arc<Pairs>>,
+    /// What an answer would stand for, as the client asked it.
+    pub question: Option<Bytes>,
     /// For a process that this call starts.
     pub env: Pairs,
     pub arguments_changed: bool,
     pub after: Option<Arc<After>>,
+}
+
+/// Headers and variables hold secrets.
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooked").field("after", &self.after).finish_non_exhaustive()
+    }
 }
 
 /// Runs the hooks before a call. `configured` are the headers it would be sent with.
@@ -71,6 +81,7 @@ pub async fn before(
     call: Call,
 ) -> Result<Call, CallError> {
     let Call { message, caller, .. } = call;
+    let question = crate::call::stand_in_question(&message);
     let slice = |span: &Option<mcp::Span>| span.as_ref().map(|span| message.slice(span));
     let draft = Draft {
         headers: configured,
@@ -79,6 +90,9 @@ pub async fn before(
         ..Draft::default()
     };
     let draft = if chain.handles(Event::Before) {
+        // A hook would see one of two members of the same name, and the server perhaps the other.
+        identity::canonical::digest_arguments(draft.arguments.as_deref())
+            .map_err(|why| CallError::Unsignable(why.to_string()))?;
         let input = input(server, &message, &caller);
         chain.run(&input, draft).await.map_err(|fault| CallError::before(&fault))?
     } else {
@@ -97,6 +111,7 @@ pub async fn before(
     });
     let hooked = Hooked {
         headers: Some(Arc::new(draft.headers)),
+        question,
         env: draft.env,
         arguments_changed: draft.arguments_changed,
         after,
@@ -204,6 +219,11 @@ pub struct After {
 }
 
 impl After {
+    /// Bytes that it holds.
+    pub fn size(&self) -> usize {
+        self.message.bytes().len()
+    }
+
     /// The answer as its caller gets it.
     pub async fn answer(&self, answer: Bytes) -> Bytes {
         let Ok(message) = Message::parse(answer.clone()) else { return answer };
@@ -243,12 +263,9 @@ impl After {
     }
 
     /// Answers the caller, at once if the hooks are quick.
-    pub fn finish(self: Arc<Self>, answer: Bytes, outbox: Arc<Outbox>) {
+    pub fn finish(self: Arc<Self>, answer: Bytes, to: Asker) {
         let tasks = self.tasks.clone();
-        let mut work = Box::pin(async move {
-            let answer = self.answer(answer).await;
-            outbox.finish(answer);
-        });
+        let mut work = Box::pin(self.finishing(answer, to));
         let mut context = Context::from_waker(Waker::noop());
         if work.as_mut().poll(&mut context).is_pending() {
             tasks.spawn(work);
@@ -256,13 +273,25 @@ impl After {
     }
 
     /// The same for whoever must not wait: it holds a lock.
-    pub fn finish_later(self: Arc<Self>, answer: Bytes, outbox: Arc<Outbox>) {
+    pub fn finish_later(self: Arc<Self>, answer: Bytes, to: Asker) {
         let tasks = self.tasks.clone();
-        tasks.spawn(async move {
-            let answer = self.answer(answer).await;
-            outbox.finish(answer);
-        });
+        tasks.spawn(self.finishing(answer, to));
     }
+
+    async fn finishing(self: Arc<Self>, answer: Bytes, to: Asker) {
+        let answer = self.answer(answer).await;
+        // The request is under way until its answer is queued: a host's end waits for that.
+        to.outbox.finish(answer);
+        to.connection.end(&to.id);
+    }
+}
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub struct Asker {
+    pub outbox: Arc<Outbox>,
+    pub connection: Arc<Connection>,
+    pub id: Bytes,
 }
 
 /// What a tool says of its failure. None: it has not failed.

@@ -90,6 +90,8 @@ pub enum CallError {
     HookRefused { what: &'static str, fault: String },
     #[error("{what} {fault}")]
     HookFailed { what: &'static str, fault: String },
+    #[error("`{0}` without an id is no request, and no notification either")]
+    NotANotification(String),
     #[error("several callers share this server and it did not say whose client it asks")]
     NoSingleCaller,
 }
@@ -118,6 +120,7 @@ impl CallError {
         match self {
             Self::Refused(mcp::Refused::NotJson(_)) => row("parse_error", -32700, StatusCode::BAD_REQUEST),
             Self::Refused(_) => row("invalid_request", -32600, StatusCode::BAD_REQUEST),
+            Self::NotANotification(_) => row("invalid_request", -32600, StatusCode::BAD_REQUEST),
             Self::DuplicateId(_) => row("duplicate_id", -32600, StatusCode::BAD_REQUEST),
             Self::TooLarge { .. } => row("message_too_large", -31001, StatusCode::PAYLOAD_TOO_LARGE),
             Self::StartFailed { .. } => row("server_start_failed", -31002, StatusCode::OK),

@@ -13,7 +13,6 @@ use model::{Id, Trust};
 use super::{Caller, Identification};
 use crate::respond::CallError;
 
-#[derive(Debug)]
 pub struct Stamp {
     pub caller: Arc<Caller>,
     /// The tool's or prompt's name, or the uri.
@@ -23,6 +22,16 @@ pub struct Stamp {
     pub members: Vec<u8>,
     /// The configured headers as hooks left them. None: they are as they are configured.
     pub configured: Option<Arc<hooks::Pairs>>,
+}
+
+/// Headers hold secrets.
+impl std::fmt::Debug for Stamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stamp")
+            .field("caller", &self.caller)
+            .field("tool", &self.tool)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Identification {

@@ -24,7 +24,7 @@ use crate::caller::{Caller, Stamp};
 use crate::connection::{Connection, Recorded};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
-use crate::server::link::{Link, LinkOptions, Reply, Role};
+use crate::server::link::{Asked, Link, LinkOptions, Reply, Role};
 use crate::server::pool::{ChildKey, Company};
 
 /// How much of a server's stderr is kept for error messages.
@@ -180,7 +180,8 @@ impl Child {
         };
         let (sender, receiver) = oneshot::channel();
         let stamp = self.stamp(connection, &initialize)?;
-        self.link.call(connection, &initialize, &stamp, Reply::Internal(sender))?;
+        let asked = Asked { message: &initialize, stamp: &stamp, question: None };
+        self.link.call(connection, asked, Reply::Internal(sender))?;
         let patience = self.options.timeout.unwrap_or(HANDSHAKE).min(HANDSHAKE);
         match tokio::time::timeout(patience, receiver).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -199,9 +200,10 @@ impl Child {
         self.link.send(initialized.bytes());
         if let Some(level) = level {
             let (sender, _nobody_waits) = oneshot::channel();
-            let _ended = self
-                .stamp(connection, &level)
-                .and_then(|stamp| self.link.call(connection, &level, &stamp, Reply::Internal(sender)));
+            let _ended = self.stamp(connection, &level).and_then(|stamp| {
+                let asked = Asked { message: &level, stamp: &stamp, question: None };
+                self.link.call(connection, asked, Reply::Internal(sender))
+            });
         }
     }
 

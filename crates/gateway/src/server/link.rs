@@ -79,6 +79,15 @@ pub enum Role {
     Posting,
 }
 
+/// A request on its way to a server.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    pub message: &'a Message,
+    pub stamp: &'a Arc<Stamp>,
+    /// What the answer will stand for, if it may stand in.
+    pub question: Option<Bytes>,
+}
+
 /// Who waits for the answer.
 #[derive(Debug)]
 pub enum Reply {
@@ -137,12 +146,11 @@ impl Link {
     pub fn call(
         &self,
         connection: &Arc<Connection>,
-        message: &Message,
-        stamp: &Arc<Stamp>,
+        asked: Asked<'_>,
         reply: Reply,
     ) -> Result<u64, CallError> {
         let key = self.reserve();
-        self.call_as(key, connection, (message, stamp), reply)?;
+        self.call_as(key, connection, asked, reply)?;
         Ok(key)
     }
 
@@ -151,9 +159,10 @@ impl Link {
         &self,
         key: u64,
         connection: &Arc<Connection>,
-        (message, stamp): (&Message, &Arc<Stamp>),
+        asked: Asked<'_>,
         reply: Reply,
     ) -> Result<(), CallError> {
+        let Asked { message, stamp, question } = asked;
         let head = message.head();
         let about = head.name.as_ref().or(head.cursor.as_ref()).map(|span| message.slice(span));
         let pending = Pending {
@@ -166,7 +175,7 @@ impl Link {
                 other => Cow::Owned(other.to_owned()),
             },
             about,
-            question: if self.role == Role::Lobby { crate::call::stand_in_question(message) } else { None },
+            question: question.filter(|_| self.role == Role::Lobby),
             // A subscription is meant to last.
             deadline: (self.options.timeout)
                 .filter(|_| message.method() != "subscriptions/listen")

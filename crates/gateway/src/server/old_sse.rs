@@ -137,24 +137,52 @@ async fn write(link: Arc<Link>, remote: Arc<Remote>, endpoint: Uri) {
 pub struct Events {
     body: Incoming,
     decoder: sse::Decoder,
+    ended: bool,
+}
+
+/// What came next of a stream.
+#[derive(Debug)]
+pub enum Step {
+    Event(sse::Event),
+    /// A part of an event, or a comment.
+    Part,
+    End,
 }
 
 impl Events {
     pub fn new(body: Incoming, limit: usize) -> Self {
-        Self { body, decoder: sse::Decoder::new(limit) }
+        Self { body, decoder: sse::Decoder::new(limit), ended: false }
     }
 
     /// None at the end of the stream, and where it breaks or an event is over the limit.
     pub async fn next(&mut self) -> Option<sse::Event> {
         loop {
-            if let Some(event) = self.decoder.event() {
-                return Some(event);
-            }
-            let frame = self.body.frame().await?.ok()?;
-            if let Some(data) = frame.data_ref() {
-                self.decoder.push(data).ok()?;
+            match self.step().await {
+                Step::Event(event) => return Some(event),
+                Step::Part => {}
+                Step::End => return None,
             }
         }
+    }
+
+    /// The same, a frame at a time.
+    pub async fn step(&mut self) -> Step {
+        if let Some(event) = self.decoder.event() {
+            return Step::Event(event);
+        }
+        if self.ended {
+            return Step::End;
+        }
+        let Some(Ok(frame)) = self.body.frame().await else { return Step::End };
+        match frame.data_ref().map(|data| self.decoder.push(data)) {
+            Some(Err(_)) => Step::End,
+            Some(Ok(())) | None => self.decoder.event().map_or(Step::Part, Step::Event),
+        }
+    }
+
+    /// Nothing more is wanted.
+    pub fn end(&mut self) {
+        self.ended = true;
     }
 }
 

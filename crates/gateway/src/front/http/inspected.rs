@@ -12,10 +12,10 @@ use mcp::{Kind, Message};
 use super::body::Body;
 use super::json;
 use super::relay::{UnderWay, head_back};
-use super::sessions::Session;
+use super::sessions::{Kept, Session};
 use crate::hooked::After;
 use crate::respond::CallError;
-use crate::server::old_sse::{Events, has_type, is_stream};
+use crate::server::old_sse::{Events, Step, has_type, is_stream};
 use crate::server::remote::Remote;
 
 /// Who looks at a response.
@@ -79,14 +79,19 @@ impl Inspection {
         let sees_answers = self.after.is_some() || self.remote.options.hooks.sees_answers();
         let Ok(message) = Message::parse(data.clone()) else { return (!sees_answers).then_some(data) };
         let Some(id) = message.id().filter(|_| message.kind() == Kind::Response) else { return Some(data) };
-        let kept = self.session.as_ref().and_then(|session| session.after_of(&id));
-        if let Some(answer) = kept.as_ref().and_then(|kept| kept.answer.clone()) {
-            return Some(answer); // Once more, on another stream.
-        }
         let data = self.catalogued(&message).unwrap_or(data);
         // What comes back on a request's own stream is its answer, however its id is spelled.
-        let Some(after) = kept.map(|kept| kept.after).or_else(|| self.after.clone()) else {
-            return Some(data);
+        let after = if let Some(after) = &self.after {
+            Arc::clone(after)
+        } else {
+            match self.session.as_ref().map(|session| session.after_of(&id)) {
+                // Once more, on another stream.
+                Some(Some(Kept { answer: Some(answer), .. })) => return Some(answer),
+                Some(Some(kept)) => kept.after,
+                Some(None) => return Some(data),
+                // Without a session nobody knows whose answer it is.
+                None => return (self.request.is_some() || !sees_answers).then_some(data),
+            }
         };
         let answer = after.answer(data).await;
         if let Some(session) = &self.session {
@@ -121,16 +126,28 @@ impl Reading {
         // A stream that answers nothing may be silent as long as nothing happens.
         let timeout = self.inspection.remote.options.timeout.filter(|_| self.inspection.request.is_some());
         loop {
-            let event = match timeout {
-                Some(timeout) => tokio::time::timeout(timeout, self.events.next()).await.ok().flatten(),
-                None => self.events.next().await,
+            let step = match timeout {
+                Some(timeout) => match tokio::time::timeout(timeout, self.events.step()).await {
+                    Ok(step) => step,
+                    Err(_late) => return Some(self.late(timeout).await),
+                },
+                None => self.events.step().await,
             };
-            let Some(mut event) = event else {
-                if let Some(under_way) = self.under_way.take() {
-                    under_way.answered();
+            let mut event = match step {
+                Step::Event(event) => event,
+                // Whatever keeps the server's connection open keeps the client's open.
+                Step::Part => return Some((Bytes::from_static(b":\n\n"), self)),
+                Step::End => {
+                    if let Some(under_way) = self.under_way.take() {
+                        under_way.answered();
+                    }
+                    return None;
                 }
-                return None;
             };
+            // Nobody could tell whose answer it is that comes on another stream.
+            if self.inspection.after.is_some() && self.inspection.session.is_none() {
+                event.id = None;
+            }
             // An event without data only says where a stream can be taken up again.
             if !event.data.is_empty() {
                 let Some(data) = self.inspection.look(event.data).await else {
@@ -146,5 +163,15 @@ impl Reading {
             event.write(&mut out);
             return Some((Bytes::from(out), self));
         }
+    }
+
+    /// The server was silent for too long: that is the answer.
+    async fn late(mut self, timeout: std::time::Duration) -> (Bytes, Self) {
+        let server = self.inspection.remote.name().to_owned();
+        let error = CallError::Timeout { server, seconds: timeout.as_secs() };
+        let answer = error.to_message(self.inspection.id().as_deref());
+        let answer = self.inspection.look(answer).await.unwrap_or_default();
+        self.events.end();
+        (mcp::sse::encode(&answer, None), self)
     }
 }

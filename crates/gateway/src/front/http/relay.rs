@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::body::{Body, Error};
 use super::exchange::{self, check_mirrors};
 use super::inspected::Inspection;
-use super::sessions::{MOST_AFTERS, Session};
+use super::sessions::Session;
 use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json};
 use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES, Outlet};
@@ -98,10 +98,8 @@ async fn relay(
         if session.connection.is_cancelled(id) {
             return Ok(accepted());
         }
-        if let Some(after) = &after
-            && !session.keep_after(id, after)
-        {
-            return Err(CallError::Busy { server: remote.name().to_owned(), limit: MOST_AFTERS });
+        if let Some(after) = &after {
+            session.keep_after(id, after)?;
         }
     }
     let sent = send(front, inbound, remote, Sending { call, session, connection, under_way }).await;
@@ -250,14 +248,12 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Arc<Rem
             return Err(remote.refusal(response).await);
         }
         let sees_answers = remote.options.hooks.sees_answers();
-        match session.filter(|session| sees_answers || session.has_afters()) {
-            Some(session) => {
-                let remote = Arc::clone(remote);
-                let inspection = Inspection { remote, request: None, after: None, session: Some(session) };
-                inspection.pass_back(response, None).await
-            }
-            None => Ok(passed_back(remote, response, None, None)),
+        if sees_answers || session.as_ref().is_some_and(|session| session.has_afters()) {
+            let remote = Arc::clone(remote);
+            let inspection = Inspection { remote, request: None, after: None, session };
+            return inspection.pass_back(response, None).await;
         }
+        Ok(passed_back(remote, response, None, None))
     };
     passed.await.unwrap_or_else(|error| failed(&error, None))
 }
@@ -268,6 +264,7 @@ fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
     let id = message.head().request_id.as_ref().map(|span| message.slice(span));
     let (Some(id), Some(session)) = (id, session) else { return false };
     let _relayed_not_linked = session.connection.cancel(&id);
+    session.forget_after(&id);
     session.connection.is_under_way(&id)
 }
 

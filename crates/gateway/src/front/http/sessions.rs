@@ -27,7 +27,9 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Sessions at once. Beyond, the one unused for longest makes room.
 const MOST: usize = 10_000;
 /// Requests of one session whose answers hooks are for.
-pub const MOST_AFTERS: usize = 1024;
+const MOST_AFTERS: usize = 256;
+/// Bytes of those requests and their answers.
+const MOST_HELD: usize = 16 * 1024 * 1024;
 /// An answer longer than this is not kept: hooks see it again.
 const LONGEST_KEPT: usize = 16 * 1024;
 /// Streams of one session that can be resumed.
@@ -75,18 +77,32 @@ pub struct Kept {
 }
 
 impl Session {
-    /// Notes hooks that are to see the answer to `id`. False: too many wait.
-    pub fn keep_after(&self, id: &Bytes, after: &Arc<After>) -> bool {
+    /// Notes hooks that are to see the answer to `id`.
+    pub fn keep_after(&self, id: &Bytes, after: &Arc<After>) -> Result<(), CallError> {
         let mut state = self.lock();
-        let id = same_id(id);
-        state.afters.retain(|(other, _)| *other != id);
-        if state.afters.len() >= MOST_AFTERS {
-            // One that was answered may be asked for again; one that was not will be.
-            let Some(at) = state.afters.iter().position(|(_, kept)| kept.answered) else { return false };
-            state.afters.remove(at);
+        let same = same_id(id);
+        if state.afters.iter().any(|(other, kept)| *other == same && !kept.answered) {
+            // Whose hooks would see which answer?
+            return Err(CallError::DuplicateId(String::from_utf8_lossy(id).into_owned()));
         }
-        state.afters.push_back((id, Kept { after: Arc::clone(after), answer: None, answered: false }));
-        true
+        state.afters.retain(|(other, _)| *other != same);
+        let size = |kept: &Kept| kept.after.size() + kept.answer.as_ref().map_or(0, Bytes::len);
+        let mut held: usize = state.afters.iter().map(|(_, kept)| size(kept)).sum();
+        while state.afters.len() >= MOST_AFTERS || held + after.size() > MOST_HELD {
+            // One that was answered may be asked for again; one that was not will be.
+            let Some(at) = state.afters.iter().position(|(_, kept)| kept.answered) else {
+                return Err(CallError::Busy { server: self.server.name().to_owned(), limit: MOST_AFTERS });
+            };
+            held -= state.afters.remove(at).map_or(0, |(_, kept)| size(&kept));
+        }
+        state.afters.push_back((same, Kept { after: Arc::clone(after), answer: None, answered: false }));
+        Ok(())
+    }
+
+    /// Nobody waits for the answer to `id` any more.
+    pub fn forget_after(&self, id: &Bytes) {
+        let same = same_id(id);
+        self.lock().afters.retain(|(other, kept)| *other != same || kept.answered);
     }
 
     /// The hooks for the answer to `id`.
@@ -109,10 +125,10 @@ impl Session {
     }
 }
 
-/// An id in one spelling: to most clients `"\u0031"` is `"1"`, and `1.0` is `1`.
+/// An id in one spelling: to some client `"\u0031"`, `"1"`, `1` and `1.0` are the same.
 fn same_id(id: &[u8]) -> Bytes {
     if let Some(text) = mcp::envelope::decode_string(id) {
-        return Bytes::from(format!("\"{text}"));
+        return Bytes::from(text.into_owned());
     }
     let number = std::str::from_utf8(id).ok().and_then(|text| text.trim().parse::<f64>().ok());
     number.map_or_else(|| Bytes::copy_from_slice(id), |number| Bytes::from(number.to_string()))

@@ -60,10 +60,11 @@ impl Link {
                     Err(error) => error.to_message(Some(&pending.id)),
                 };
                 self.remember(&pending, &bytes);
-                pending.connection.end(&pending.id);
-                match after {
-                    Some(after) => Arc::clone(after).finish(bytes, Arc::clone(outbox)),
-                    None => drop(outbox.finish(bytes)),
+                if let Some(after) = after {
+                    Arc::clone(after).finish(bytes, pending.asker(outbox));
+                } else {
+                    pending.connection.end(&pending.id);
+                    outbox.finish(bytes);
                 }
                 hold_back(&pending.connection, outbox)
             }

@@ -11,6 +11,7 @@ use mcp::Message;
 
 use super::Reply;
 use crate::connection::{Connection, ConnectionId, Outlet};
+use crate::hooked::Asker;
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::answer;
@@ -132,14 +133,19 @@ impl State {
 }
 
 impl Pending {
+    pub(super) fn asker(&self, outbox: &Arc<Outbox>) -> Asker {
+        Asker { outbox: Arc::clone(outbox), connection: Arc::clone(&self.connection), id: self.id.clone() }
+    }
+
     /// Answers the caller; the entry may stay.
     pub(super) fn tell(&self, error: &CallError) {
         if let Reply::Stream(outbox, after) = &self.reply {
-            self.connection.end(&self.id);
             let answer = error.to_message(Some(&self.id));
-            match after {
-                Some(after) => Arc::clone(after).finish_later(answer, Arc::clone(outbox)),
-                None => drop(outbox.finish(answer)),
+            if let Some(after) = after {
+                Arc::clone(after).finish_later(answer, self.asker(outbox));
+            } else {
+                self.connection.end(&self.id);
+                outbox.finish(answer);
             }
         }
     }
