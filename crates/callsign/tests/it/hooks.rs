@@ -17,3 +17,4 @@ mod signed;
 mod start;
 mod strange;
 mod streams;
+mod unasked;

@@ -229,6 +229,11 @@ fn every_key_arrives() {
             warning(35, 7, "`cwd` is not a directory: /home/ann/work"),
             warning(39, 15, "no workspace can lie there, it is not a directory: /home/ann/work"),
             warning(39, 25, "no workspace can lie there, it is not a directory: /etc/here"),
+            warning(
+                53,
+                25,
+                "`NOT_SET` is not set, so no hook sees it; some hosts clear the environment and must be told to pass it",
+            ),
         ],
     };
     check(EVERY_KEY, Purpose::Serve, &expected);

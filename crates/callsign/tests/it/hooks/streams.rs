@@ -206,6 +206,8 @@ async fn a_stream_that_falls_silent_ends_at_its_deadline() {
     let client = gateway.connect("silent", Era::Legacy).await;
     let (_, mut events) = client.raw().post_stream(call("any", &json!({})), &[VERSION]).await;
     next(&mut events).await;
+    let last = tokio::time::timeout(SOON, events.next()).await.expect("it ends").expect("with an answer");
+    assert!(last.data.contains("did not answer within 1 s"), "{last:?}");
     let end = tokio::time::timeout(SOON, events.next()).await.expect("it ends");
     assert_eq!(end, None, "nothing more comes");
 }

@@ -1,4 +1,4 @@
-//! What the ledger costs: `cargo run --release -p ledger --example cost [CALLS]`. One figure a line: name, tab, value.
+//! What the ledger costs: `cargo run --release -p ledger --example ledger_cost [CALLS]`. One figure a line: name, tab, value.
 
 use std::io::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What hooks cost: `cargo run --release -p hooks --example cost [CALLS]`. One figure a line: name, tab, value.
+//! What hooks cost: `cargo run --release -p hooks --example hooks_cost [CALLS]`. One figure a line: name, tab, value.
 
 use std::io::Write as _;
 use std::path::PathBuf;
