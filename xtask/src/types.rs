@@ -43,7 +43,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<String> {
     ensure!(said.is_empty(), "the recipes do not fit the declarations:\n{said}");
     for (mistake, expected) in MISTAKES {
         let home = TempDir::with_prefix("callsign-types-")?;
-        let text = format!("{TYPED}\n  \"mcp.call.before\": (input, output) => {{\n    {mistake}\n  }},\n}}\n");
+        let text =
+            format!("{TYPED}\n  \"mcp.call.before\": (input, output) => {{\n    {mistake}\n  }},\n}}\n");
         std::fs::write(home.path().join("bad.js"), text)?;
         let said = compile(workspace, &hooks, home.path())?;
         ensure!(said.contains(expected), "of `{mistake}` the compiler says: {said}");

@@ -64,7 +64,7 @@ pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, re
 /// Answers a request that no server answers.
 async fn finish(reply: &Outbox, answer: Bytes, after: Option<Arc<After>>) {
     let answer = match after {
-        Some(after) => after.answer(answer).await,
+        Some(after) => Box::pin(after.answer(answer)).await,
         None => answer,
     };
     reply.finish(answer);

@@ -90,9 +90,6 @@ pub async fn before(
         ..Draft::default()
     };
     let draft = if chain.handles(Event::Before) {
-        // A hook would see one of two members of the same name, and the server perhaps the other.
-        identity::canonical::digest_arguments(draft.arguments.as_deref())
-            .map_err(|why| CallError::Unsignable(why.to_string()))?;
         let input = input(server, &message, &caller);
         chain.run(&input, draft).await.map_err(|fault| CallError::before(&fault))?
     } else {

@@ -13,6 +13,7 @@ use rquickjs::{Array, Context, Ctx, Error, Exception, FromJs, Function, IntoJs, 
 
 use crate::draft::{Input, Pairs};
 use crate::fault::{Fault, FaultKind, Place};
+use crate::json;
 use crate::limits::{Guard, Limits, STACK};
 use crate::modules::Modules;
 use crate::rules::{self, Kind, Rules};
@@ -359,7 +360,14 @@ impl<'js> IntoJs<'js> for Shown {
                 }
                 Ok(list.into_value())
             }
-            Self::Json(json) => std::str::from_utf8(&json)?.into_js(ctx),
+            Self::Json(json) => {
+                // A hook would see one of two members of the same name, and the server perhaps the other.
+                if let Some(name) = json::repeated(&json) {
+                    let why = format!("`{name}` is there twice in one object, so that two readers could see two calls");
+                    return Err(Exception::throw_type(ctx, &why));
+                }
+                std::str::from_utf8(&json)?.into_js(ctx)
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ use crate::source;
 use crate::turn::Event;
 use crate::turn::sealed::Turn;
 
-/// Engines that are kept for later. Each holds about a third of a mebibyte.
-const KEPT: usize = 16;
+/// Engines that are kept for later, on each shelf. Each holds about a third of a mebibyte.
+const KEPT: usize = 2;
 /// How often a failing optional file is mentioned in the log.
 const MENTION: Duration = Duration::from_secs(10);
 /// A run longer than this is too long for a thread that serves others.
@@ -65,7 +65,20 @@ pub struct FileSpec {
 pub struct Hooks {
     files: Vec<File>,
     blueprint: Blueprint,
-    pool: Mutex<Vec<Engine>>,
+    /// By thread: an engine is in the caches of the core that used it last.
+    pool: [Mutex<Vec<Engine>>; SHELVES],
+}
+
+/// Threads that serve, as a rule, have a shelf each.
+const SHELVES: usize = 8;
+
+/// The shelf of this thread.
+fn shelf() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHELVES;
+    }
+    OWN.with(|own| *own)
 }
 
 #[derive(Debug)]
@@ -145,7 +158,9 @@ impl Hooks {
             }
         }
         if faults.is_empty() {
-            Ok(Self { files, blueprint, pool: Mutex::new(vec![engine]) })
+            let hooks = Self { files, blueprint, pool: Default::default() };
+            hooks.give_back(engine);
+            Ok(hooks)
         } else {
             Err(faults)
         }
@@ -241,8 +256,11 @@ impl Hooks {
     }
 
     fn engine(&self) -> Result<Engine, Fault> {
-        if let Some(engine) = self.pool().pop() {
-            return Ok(engine);
+        let own = shelf();
+        for at in 0..SHELVES {
+            if let Some(engine) = self.shelf((own + at) % SHELVES).pop() {
+                return Ok(engine);
+            }
         }
         let file = Arc::<str>::from("hooks");
         let place = Place { file: &file, line: 0 };
@@ -260,14 +278,14 @@ impl Hooks {
     }
 
     fn give_back(&self, engine: Engine) {
-        let mut pool = self.pool();
-        if pool.len() < KEPT {
-            pool.push(engine);
+        let mut shelf = self.shelf(shelf());
+        if shelf.len() < KEPT {
+            shelf.push(engine);
         }
     }
 
-    fn pool(&self) -> MutexGuard<'_, Vec<Engine>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shelf(&self, at: usize) -> MutexGuard<'_, Vec<Engine>> {
+        self.pool[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,6 +16,7 @@ mod draft;
 mod engine;
 mod fault;
 mod hooks;
+mod json;
 mod limits;
 mod modules;
 mod rules;

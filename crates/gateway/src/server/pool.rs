@@ -144,7 +144,7 @@ impl Pool {
     /// The call as hooks leave it.
     pub async fn before(&self, chain: Arc<Chain>, call: Call) -> Result<Call, CallError> {
         // A process has no headers.
-        hooked::before(chain, &self.options.server, Vec::new(), &self.tasks, call).await
+        Box::pin(hooked::before(chain, &self.options.server, Vec::new(), &self.tasks, call)).await
     }
 
     /// The hooks this request is for.

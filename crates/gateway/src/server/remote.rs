@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hooks::Pairs;
+use hooks::{Chain, Pairs};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
@@ -95,6 +95,11 @@ impl Remote {
     /// The call as hooks leave it.
     pub async fn before(&self, call: Call) -> Result<Call, CallError> {
         let Some(chain) = self.options.hooks.of(&call.message) else { return Ok(call) };
+        // Apart, so that calls without hooks are not carried in a box that has room for them.
+        Box::pin(self.run_before(chain, call)).await
+    }
+
+    async fn run_before(&self, chain: Arc<Chain>, call: Call) -> Result<Call, CallError> {
         let tool = mcp::headers::mirrored_name(&call.message);
         let configured = self.configured(Some(&call.caller), tool.as_deref()).await?;
         hooked::before(chain, &self.options.server, configured, &self.tasks, call).await

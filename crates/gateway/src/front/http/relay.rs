@@ -105,7 +105,7 @@ async fn relay(
     let sent = send(front, inbound, remote, Sending { call, session, connection, under_way }).await;
     match (sent, after) {
         (Err(error), Some(after)) => {
-            let answer = after.answer(error.to_message(id.as_deref())).await;
+            let answer = Box::pin(after.answer(error.to_message(id.as_deref()))).await;
             Ok(json(error.status(), answer))
         }
         (sent, _) => sent,
@@ -174,7 +174,7 @@ async fn send(
     let mut response = if is_list || after.is_some() {
         let (remote, request) = (Arc::clone(remote), Some(message.clone()));
         let inspection = Inspection { remote, request, after, session: session.clone() };
-        inspection.pass_back(response, under_way).await?
+        Box::pin(inspection.pass_back(response, under_way)).await?
     } else {
         // A stream of events may be silent as long as nothing happens.
         let listens = message.method() == "subscriptions/listen";
@@ -251,7 +251,7 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Arc<Rem
         if sees_answers || session.as_ref().is_some_and(|session| session.has_afters()) {
             let remote = Arc::clone(remote);
             let inspection = Inspection { remote, request: None, after: None, session };
-            return inspection.pass_back(response, None).await;
+            return Box::pin(inspection.pass_back(response, None)).await;
         }
         Ok(passed_back(remote, response, None, None))
     };
