@@ -16,7 +16,8 @@ use crate::fault::{Fault, FaultKind, Place};
 use crate::json;
 use crate::limits::{Guard, Limits, STACK};
 use crate::modules::Modules;
-use crate::rules::{self, Kind, Rules};
+use crate::pairs::Writing;
+use crate::rules::{Kind, Rules};
 use crate::turn::sealed::Turn;
 use crate::turn::{Event, Given};
 
@@ -74,9 +75,11 @@ pub(crate) struct Engine {
 }
 
 /// What the functions that hooks call look at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Current {
     given: Given,
+    headers: Writing,
+    env: Writing,
     lines: Vec<(u8, String)>,
 }
 
@@ -97,15 +100,17 @@ impl Engine {
         let watching = Arc::clone(&guard);
         runtime.set_interrupt_handler(Some(Box::new(move || watching.must_end())));
         let context = Context::custom::<Intrinsics>(&runtime)?;
-        let turn = Arc::<Mutex<Current>>::default();
+        let turn = Arc::new(Mutex::new(Current {
+            given: Given::default(),
+            headers: Writing::new(Kind::Header),
+            env: Writing::new(Kind::Variable),
+            lines: Vec::new(),
+        }));
         context.with(|ctx| {
             let prelude: Function<'_> = eval(&ctx, PRELUDE, include_str!("prelude.js"))?;
-            let mut args = Args::new(ctx.clone(), 8);
+            let mut args = Args::new(ctx.clone(), 7);
             let rules = blueprint.rules;
-            args.push_arg(Function::new(ctx.clone(), move |ctx: Ctx<'_>, kind: u8, name: Text| {
-                admit(&ctx, &rules, kind, name)
-            })?)?;
-            args.push_arg(Function::new(ctx.clone(), check_value)?)?;
+            args.push_arg(pairs_functions(&ctx, &turn, rules)?)?;
             args.push_arg(Function::new(ctx.clone(), move |kind: u8, name: Text| {
                 let name = name.0.unwrap_or_default();
                 Kind::from(kind).and_then(|kind| rules.check(kind, &name, None).err())
@@ -218,7 +223,7 @@ impl Engine {
         input: &Input<'_>,
         turn: &T,
     ) -> Result<T::Changes, Fault> {
-        lock(&self.turn).given = turn.given();
+        lock(&self.turn).begin(turn.given());
         self.guard.start();
         let outcome = self.context.with(|ctx| {
             let fault = |error: &Error| self.fault(&ctx, place, error, FaultKind::Thrown);
@@ -227,7 +232,7 @@ impl Engine {
             let collected = settled.and_then(|()| {
                 let finish = function(&ctx, FINISH).and_then(|finish| finish.call::<_, Array<'_>>(()));
                 let collected = finish.map_err(|error| fault(&error))?;
-                T::read(&collected)
+                T::read(&collected, lock(&self.turn).written())
                     .ok_or_else(|| place.fault(FaultKind::Thrown, "what it left behind makes no sense"))
             });
             // What was begun and not waited for must not run in somebody else's call.
@@ -319,9 +324,23 @@ fn lock(turn: &Mutex<Current>) -> MutexGuard<'_, Current> {
 }
 
 impl Current {
+    fn begin(&mut self, mut given: Given) {
+        self.headers.begin(std::mem::take(&mut given.headers));
+        self.env.begin(Vec::new());
+        self.given = given;
+    }
+
+    /// Headers and variables, as far as they were written.
+    fn written(&mut self) -> (Option<Pairs>, Option<Pairs>) {
+        (self.headers.end(), self.env.end())
+    }
+
+    fn writing(&mut self, kind: Kind) -> &mut Writing {
+        if kind == Kind::Header { &mut self.headers } else { &mut self.env }
+    }
+
     fn shown(&self, which: u8) -> Shown {
         let json = match which {
-            0 => return Shown::Pairs(self.given.headers.clone()),
             1 => &self.given.arguments,
             2 => &self.given.meta,
             _ => &self.given.result,
@@ -343,7 +362,6 @@ impl Current {
 /// Something that a hook looks at.
 enum Shown {
     Nothing,
-    Pairs(Pairs),
     Json(Bytes),
 }
 
@@ -351,19 +369,12 @@ impl<'js> IntoJs<'js> for Shown {
     fn into_js(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
         match self {
             Self::Nothing => Ok(Value::new_undefined(ctx.clone())),
-            Self::Pairs(pairs) => {
-                let list = Array::new(ctx.clone())?;
-                for (at, (name, value)) in pairs.into_iter().enumerate() {
-                    list.set(3 * at, name.to_lowercase())?;
-                    list.set(3 * at + 1, name)?;
-                    list.set(3 * at + 2, value)?;
-                }
-                Ok(list.into_value())
-            }
             Self::Json(json) => {
                 // A hook would see one of two members of the same name, and the server perhaps the other.
                 if let Some(name) = json::repeated(&json) {
-                    let why = format!("`{name}` is there twice in one object, so that two readers could see two calls");
+                    let why = format!(
+                        "`{name}` is there twice in one object, so that two readers could see two calls"
+                    );
                     return Err(Exception::throw_type(ctx, &why));
                 }
                 std::str::from_utf8(&json)?.into_js(ctx)
@@ -409,27 +420,38 @@ impl<'js> FromJs<'js> for Text {
     }
 }
 
-/// The key of a header or variable. Throws where its name cannot be.
-fn admit(ctx: &Ctx<'_>, rules: &Rules, kind: u8, name: Text) -> rquickjs::Result<String> {
-    let (Some(name), Some(kind)) = (name.0, Kind::from(kind)) else {
-        return Err(Exception::throw_type(ctx, "a name has no half characters in it"));
-    };
-    match rules.check(kind, &name, None) {
-        Err(why) => Err(Exception::throw_type(ctx, &why)),
-        Ok(()) if kind == Kind::Header => Ok(name.to_lowercase()),
-        Ok(()) => Ok(name),
+/// For headers and for variables: put, get, names and clear.
+fn pairs_functions<'js>(
+    ctx: &Ctx<'js>,
+    turn: &Arc<Mutex<Current>>,
+    rules: Rules,
+) -> Result<Vec<Function<'js>>, Error> {
+    let mut functions = Vec::with_capacity(8);
+    for kind in [Kind::Header, Kind::Variable] {
+        let [put, get, names, clear] = [(); 4].map(|()| Arc::clone(turn));
+        // As a proxy calls it: the target, the name, the value.
+        functions.push(Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'_>, _: Value<'_>, name: Value<'_>, value: Value<'_>| {
+                put_pair(&ctx, &put, (kind, &rules), (&name, &value))
+            },
+        )?);
+        functions.push(Function::new(ctx.clone(), move |name: Text| {
+            name.0.and_then(|name| lock(&get).writing(kind).get(&name))
+        })?);
+        functions.push(Function::new(ctx.clone(), move || lock(&names).writing(kind).names())?);
+        functions.push(Function::new(ctx.clone(), move || lock(&clear).writing(kind).clear())?);
     }
+    Ok(functions)
 }
 
-/// Throws where a header or variable cannot have this value.
-#[expect(clippy::needless_pass_by_value, reason = "so the engine calls it")]
-fn check_value(ctx: Ctx<'_>, kind: u8, value: Text, name: Text) -> rquickjs::Result<()> {
-    let what = if kind == Kind::Header as u8 { "header" } else { "variable" };
-    let complaint = match value.0 {
-        Some(value) => rules::check_value(what, &value, || name.0.unwrap_or_default()).err(),
-        None => Some(format!("the value of a {what} has half a character in it")),
-    };
-    complaint.map_or(Ok(()), |why| Err(Exception::throw_type(&ctx, &why)))
+fn put_pair(
+    ctx: &Ctx<'_>,
+    turn: &Mutex<Current>,
+    (kind, rules): (Kind, &Rules),
+    (name, value): (&Value<'_>, &Value<'_>),
+) -> rquickjs::Result<bool> {
+    lock(turn).writing(kind).put(ctx, rules, name, value)
 }
 
 fn eval<'js>(ctx: &Ctx<'js>, file: &str, source: &str) -> Result<Function<'js>, Error> {

@@ -19,6 +19,7 @@ mod hooks;
 mod json;
 mod limits;
 mod modules;
+mod pairs;
 mod rules;
 mod source;
 mod turn;

@@ -2,112 +2,58 @@
 // `process`, `crypto` and `state`. What comes back from here is checked once more on the other side, so a hook that
 // tampers with it in a context of its own gains nothing.
 //
-// admit(kind, name): the key of a name; throws where it cannot be.
-// check(kind, value, name): throws where the value cannot be.
+// outside: functions for headers and then for variables; put(target, name, value) throws where one cannot be.
 // complain(kind, name): why a name cannot be, or undefined.
 // given(which): what the call brings along; asked for only when a hook looks at it.
-(function (admit, check, complain, given, log, randomBytes, environment, stateful) {
+(function (outside, complain, given, log, randomBytes, environment, stateful) {
   "use strict"
 
-  const HEADER = 0, VARIABLE = 1, META = 2, ARGUMENT = 3, RESULT = 4
-  const HEADERS_GIVEN = 0, ARGUMENTS_GIVEN = 1, META_GIVEN = 2, RESULT_GIVEN = 3
+  const META = 2, ARGUMENT = 3, RESULT = 4
+  const ARGUMENTS_GIVEN = 1, META_GIVEN = 2, RESULT_GIVEN = 3
   const EVENTS = ["mcp.call.before", "mcp.call.after"]
-  const KINDS = ["header", "variable"]
-  // Headers or variables of one call.
-  const MOST = 256
 
   const refuse = (why) => {
     throw new TypeError(why)
   }
   const kindOf = (value) => (Array.isArray(value) ? "a list" : value === null ? "null" : `a value of type ${typeof value}`)
 
-  // Headers and variables: names and strings, in a list of key, name and value by turns. Names of headers are the same
-  // in upper and lower case, so theirs have another key. A list, since there are few, and this runs in every call.
-  const makeTraps = (kind) => {
-    const what = KINDS[kind]
-    // Hooks set the same names in every call.
-    const keys = new Map()
-    const keyOf = (name) => {
-      const known = keys.get(name)
-      if (known !== undefined) return known
-      const key = admit(kind, name)
-      if (keys.size < MOST) keys.set(name, key)
-      return key
-    }
-    const find = ({ list }, name) => {
-      if (typeof name !== "string") return -1
-      const key = keys.get(name) ?? (kind === HEADER ? name.toLowerCase() : name)
-      for (let at = 0; at < list.length; at += 3) if (list[at] === key) return at
-      return -1
-    }
-    const put = (pairs, name, value) => {
-      if (typeof name !== "string") refuse(`the name of a ${what} must be a string, not a symbol`)
-      const absent = value === undefined || value === null
-      if (!absent) {
-        if (typeof value !== "string") refuse(`the ${what} \`${name}\` must be a string, not ${kindOf(value)}`)
-        check(kind, value, name)
-      }
-      const key = keyOf(name)
-      const list = pairs.list
-      pairs.changed = true
-      let at = 0
-      while (at < list.length && list[at] !== key) at += 3
-      if (absent) {
-        list.splice(at, 3)
-        return true
-      }
-      if (at >= 3 * MOST) refuse(`there can be at most ${MOST} ${what}s`)
-      list[at] = key
-      list[at + 1] = name
-      list[at + 2] = value
-      return true
-    }
-    return {
-      get(pairs, name) {
-        const at = find(pairs, name)
-        return at < 0 ? Reflect.get(Object.prototype, name) : pairs.list[at + 2]
+  // Headers and variables: names and strings, which lie outside. What is set here is checked and kept there.
+  const makePairs = (what, put, get, names, clear) => {
+    const proxy = new Proxy(Object.create(Object.prototype), {
+      get(target, name) {
+        const value = typeof name === "string" ? get(name) : undefined
+        return value === undefined ? Reflect.get(Object.prototype, name) : value
       },
-      has: (pairs, name) => find(pairs, name) >= 0,
+      has: (target, name) => typeof name === "string" && get(name) !== undefined,
       set: put,
-      deleteProperty(pairs, name) {
-        const at = find(pairs, name)
-        return at < 0 || put(pairs, pairs.list[at + 1], undefined)
+      deleteProperty: (target, name) => typeof name !== "string" || get(name) === undefined || put(target, name, undefined),
+      ownKeys: () => names(),
+      getOwnPropertyDescriptor(target, name) {
+        const value = typeof name === "string" ? get(name) : undefined
+        return value === undefined ? undefined : { value, writable: true, enumerable: true, configurable: true }
       },
-      ownKeys: ({ list }) => list.filter((_, at) => at % 3 === 1),
-      getOwnPropertyDescriptor(pairs, name) {
-        const at = find(pairs, name)
-        if (at < 0) return undefined
-        return { value: pairs.list[at + 2], writable: true, enumerable: true, configurable: true }
-      },
-      defineProperty(pairs, name, descriptor) {
+      defineProperty(target, name, descriptor) {
         if ("get" in descriptor || "set" in descriptor) refuse(`\`${String(name)}\` must be a plain value`)
-        return put(pairs, name, descriptor.value)
+        return put(target, name, descriptor.value)
       },
       setPrototypeOf: () => refuse("this object's prototype stays as it is"),
       preventExtensions: () => refuse("this object cannot be frozen"),
+    })
+    const replace = (value) => {
+      const absent = value === undefined || value === null
+      if (!absent && (typeof value !== "object" || Array.isArray(value))) refuse(`\`${what}\` must be an object, not ${kindOf(value)}`)
+      const prototype = absent ? null : Object.getPrototypeOf(value)
+      // The entries of a Map would be lost without a word.
+      if (prototype !== null && prototype !== Object.prototype) refuse(`\`${what}\` must be a plain object`)
+      // Read before anything is taken out: it may be these themselves.
+      const pairs = Reflect.ownKeys(value ?? {}).map((name) => [name, value[name]])
+      clear()
+      for (const [name, member] of pairs) put(undefined, name, member)
     }
+    return { proxy, replace }
   }
-  const TRAPS = [makeTraps(HEADER), makeTraps(VARIABLE)]
-  // The proxy is not a member of what it stands for: such a circle would have to be collected.
-  const makePairs = (kind, list) => {
-    const pairs = { list: list ?? [], changed: false }
-    return [pairs, new Proxy(pairs, TRAPS[kind])]
-  }
-  const replacePairs = (kind, value) => {
-    const name = kind === HEADER ? "headers" : "env"
-    const absent = value === undefined || value === null
-    if (!absent && (typeof value !== "object" || Array.isArray(value))) {
-      refuse(`\`${name}\` must be an object, not ${kindOf(value)}`)
-    }
-    const prototype = absent ? null : Object.getPrototypeOf(value)
-    // The entries of a Map would be lost without a word.
-    if (prototype !== null && prototype !== Object.prototype) refuse(`\`${name}\` must be a plain object`)
-    const made = makePairs(kind)
-    made[0].changed = true
-    for (const key of Reflect.ownKeys(value ?? {})) TRAPS[kind].set(made[0], key, value[key])
-    return made
-  }
-  const changedPairs = (made) => (made !== undefined && made[0].changed ? made[0].list : undefined)
+  const ofHeaders = makePairs("headers", ...outside.slice(0, 4))
+  const ofEnv = makePairs("env", ...outside.slice(4))
 
   // JSON objects: read when they are looked at, compared when the hook is done. A member that did not change is left
   // as it was written: not every JSON number survives in here.
@@ -164,25 +110,25 @@
   }
 
   // Both are closed to other members: what is set under another name would be lost without a word.
-  const HEADERS = 0, ENV = 1, ITS_META = 2, ARGUMENTS = 3, TAKES = 4
+  const ITS_META = 0, ARGUMENTS = 1, TAKES = 2
   let collectBefore, collectAfter
   class BeforeOutput {
     #parts
     constructor(takes) {
-      this.#parts = [undefined, undefined, undefined, undefined, takes]
+      this.#parts = [undefined, undefined, takes]
       Object.preventExtensions(this)
     }
     get headers() {
-      return (this.#parts[HEADERS] ??= makePairs(HEADER, given(HEADERS_GIVEN)))[1]
+      return ofHeaders.proxy
     }
     set headers(value) {
-      this.#parts[HEADERS] = replacePairs(HEADER, value)
+      ofHeaders.replace(value)
     }
     get env() {
-      return (this.#parts[ENV] ??= makePairs(VARIABLE))[1]
+      return ofEnv.proxy
     }
     set env(value) {
-      this.#parts[ENV] = replacePairs(VARIABLE, value)
+      ofEnv.replace(value)
     }
     get meta() {
       return (this.#parts[ITS_META] ??= open(META, META_GIVEN)).value
@@ -204,7 +150,7 @@
     static {
       collectBefore = (output) => {
         const parts = output.#parts
-        return [changedPairs(parts[HEADERS]), changedPairs(parts[ENV]), changes(parts[ITS_META]), changes(parts[ARGUMENTS])]
+        return [changes(parts[ITS_META]), changes(parts[ARGUMENTS])]
       }
     }
   }
@@ -378,7 +324,7 @@
       settable(Kind.prototype, ["name", "message", "constructor", "toString"])
     }
     const work = [
-      globalThis, BeforeOutput, AfterOutput, ...TRAPS, ...INPUTS,
+      globalThis, BeforeOutput, AfterOutput, ...INPUTS,
       async () => {}, function* () {}, async function* () {}, (function* () {})(), (async function* () {})(),
       [].values(), new Map().values(), new Set().values(), "".matchAll(/x/g), ""[Symbol.iterator](),
     ]

@@ -31,6 +31,25 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What it is called.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Variable => "variable",
+            Self::Meta => "key of `_meta`",
+            Self::Argument => "argument",
+            Self::Result => "member of a result",
+        }
+    }
+
+    /// Two names with one key are the same name.
+    pub(crate) fn key(self, name: &str) -> String {
+        match self {
+            Self::Header => name.to_ascii_lowercase(),
+            Self::Variable | Self::Meta | Self::Argument | Self::Result => name.to_owned(),
+        }
+    }
+
     pub(crate) fn from(number: u8) -> Option<Self> {
         [Self::Header, Self::Variable, Self::Meta, Self::Argument, Self::Result]
             .get(usize::from(number))

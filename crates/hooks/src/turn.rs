@@ -4,6 +4,7 @@ use bytes::Bytes;
 use rquickjs::{Array, Value};
 
 use crate::draft::{BeforeChanges, Change, Draft, Ended, Pairs};
+use crate::pairs::MOST;
 use crate::rules::{Kind, Rules};
 
 /// What hooks can be written for. The numbers are those of the prelude.
@@ -24,8 +25,8 @@ impl Event {
     }
 }
 
-/// Headers or variables of one call.
-const MOST: usize = 256;
+/// Headers and variables, each only if they were written.
+pub(crate) type Written = (Option<Pairs>, Option<Pairs>);
 
 /// What a hook can ask for during its turn.
 #[derive(Debug, Default)]
@@ -52,7 +53,7 @@ impl Turn for Draft {}
 impl Turn for Ended {}
 
 pub(crate) mod sealed {
-    use super::{Array, Event, Given, Outcome, Rules};
+    use super::{Array, Event, Given, Outcome, Rules, Written};
 
     pub trait Turn: Clone + Send + 'static {
         const EVENT: Event;
@@ -62,7 +63,7 @@ pub(crate) mod sealed {
         /// Bytes that the engine may have to look at.
         fn size(&self) -> usize;
         /// What the prelude collected; none: it is not what the prelude collects.
-        fn read(collected: &Array<'_>) -> Option<Self::Changes>;
+        fn read(collected: &Array<'_>, written: Written) -> Option<Self::Changes>;
         /// Whether every name and value can be. The prelude has seen to it, unless a hook has tampered with it.
         fn check(changes: &Self::Changes, rules: &Rules) -> Result<(), String>;
         /// `Err`: it cannot be done.
@@ -87,13 +88,9 @@ impl sealed::Turn for Draft {
         self.size()
     }
 
-    fn read(collected: &Array<'_>) -> Option<BeforeChanges> {
-        Some(BeforeChanges {
-            headers: pairs(&collected.get(0).ok()?)?,
-            env: pairs(&collected.get(1).ok()?)?,
-            meta: change(&collected.get(2).ok()?)?,
-            arguments: change(&collected.get(3).ok()?)?,
-        })
+    fn read(collected: &Array<'_>, (headers, env): Written) -> Option<BeforeChanges> {
+        let (meta, arguments) = (change(&collected.get(0).ok()?)?, change(&collected.get(1).ok()?)?);
+        Some(BeforeChanges { headers, env, meta, arguments })
     }
 
     fn check(changes: &BeforeChanges, rules: &Rules) -> Result<(), String> {
@@ -143,7 +140,7 @@ impl sealed::Turn for Ended {
         self.size()
     }
 
-    fn read(collected: &Array<'_>) -> Option<Option<Change>> {
+    fn read(collected: &Array<'_>, _: Written) -> Option<Option<Change>> {
         change(&collected.get(0).ok()?)
     }
 
@@ -154,20 +151,6 @@ impl sealed::Turn for Ended {
     fn accept(&mut self, change: Option<Change>) -> Result<(), String> {
         self.apply(change)
     }
-}
-
-/// A list of keys, names and values by turns. The outer none: it is something else.
-#[expect(clippy::option_option, reason = "nothing to say, and nothing that can be understood")]
-fn pairs(value: &Value<'_>) -> Option<Option<Pairs>> {
-    if value.is_undefined() {
-        return Some(None);
-    }
-    let flat = value.as_array()?;
-    let mut found = Vec::with_capacity(flat.len() / 3);
-    for at in (0..flat.len()).step_by(3) {
-        found.push((text(&flat.get(at + 1).ok()?)?, text(&flat.get(at + 2).ok()?)?));
-    }
-    Some(Some(found))
 }
 
 #[expect(clippy::option_option, reason = "nothing to say, and nothing that can be understood")]

@@ -1,5 +1,5 @@
 // expect: cpu
-// line: 9
+// line: 0
 // An iterator without an end.
 export default {
   "mcp.call.before": (input, output) => {
