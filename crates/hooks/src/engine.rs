@@ -160,6 +160,17 @@ impl Engine {
         })
     }
 
+    /// Whether a text is a module, by its grammar.
+    pub(crate) fn is_module(&self, file: &Arc<str>, source: &str) -> bool {
+        self.context.with(|ctx| {
+            let declared = Module::declare(ctx.clone(), &**file, source).is_ok();
+            if !declared {
+                drop(ctx.catch());
+            }
+            declared
+        })
+    }
+
     /// Evaluates a hook as the module it is. Returns its number.
     pub(crate) fn add_module(
         &self,

@@ -140,16 +140,18 @@ impl Hooks {
             vec![Fault { file: "hooks".into(), line: 0, kind: FaultKind::Load, message }]
         };
         let engine = Engine::new(&blueprint, Built::ForMany).map_err(broken)?;
+        let checker = Engine::new(&blueprint, Built::ForOne).map_err(broken)?;
+        let bench = Bench { blueprint: &blueprint, shared: &engine, checker: &checker };
         let mut faults = Vec::new();
         let mut files: Vec<File> = Vec::new();
         for file in &spec.files {
-            match File::load(file, &blueprint, &engine) {
+            match File::load(file, &bench) {
                 Ok(loaded) => files.push(loaded),
                 Err(fault) if file.optional => {
                     let old =
                         before.and_then(|before| before.files.iter().find(|old| old.spec.path == file.path));
                     let old = old.filter(|old| !matches!(old.home, Home::Nowhere));
-                    let old = old.and_then(|old| old.once_more(file, &blueprint, &engine).ok());
+                    let old = old.and_then(|old| old.once_more(file, &bench).ok());
                     let what = if old.is_some() { "stays what it was" } else { "is left out" };
                     tracing::warn!(file = file.shown, "an optional hook {what}: {fault}");
                     files.push(old.unwrap_or_else(|| File::new(file, "".into(), Home::Nowhere)));
@@ -289,6 +291,15 @@ impl Hooks {
     }
 }
 
+/// What files are loaded with.
+struct Bench<'a> {
+    blueprint: &'a Blueprint,
+    /// The first of the engines that files share.
+    shared: &'a Engine,
+    /// For looking at texts. What it has looked at is gone with it.
+    checker: &'a Engine,
+}
+
 impl File {
     fn new(spec: &FileSpec, text: Arc<str>, home: Home) -> Self {
         Self {
@@ -307,49 +318,49 @@ impl File {
         }
     }
 
-    fn load(spec: &FileSpec, blueprint: &Blueprint, shared: &Engine) -> Result<Self, Fault> {
+    fn load(spec: &FileSpec, bench: &Bench<'_>) -> Result<Self, Fault> {
         let shown = Arc::<str>::from(spec.shown.as_str());
         let place = Place { file: &shown, line: 0 };
         let text = modules::read(&spec.path)
             .map_err(|why| place.fault(FaultKind::Load, format!("it cannot be read: {why}")))?;
         let mut file = Self::new(spec, text.into(), Home::EachTime);
-        file.settle(blueprint, shared)?;
+        file.settle(bench)?;
         Ok(file)
     }
 
     /// The same file with the text it had.
-    fn once_more(&self, spec: &FileSpec, blueprint: &Blueprint, shared: &Engine) -> Result<Self, Fault> {
+    fn once_more(&self, spec: &FileSpec, bench: &Bench<'_>) -> Result<Self, Fault> {
         let mut file = Self::new(spec, Arc::clone(&self.text), Home::EachTime);
         file.modules = self.modules.clone();
-        file.settle(blueprint, shared)?;
+        file.settle(bench)?;
         Ok(file)
     }
 
     /// Finds out how the file can be run, and what it handles.
-    fn settle(&mut self, blueprint: &Blueprint, shared: &Engine) -> Result<(), Fault> {
-        // As it is written, first: what is wrong with it is said of that, and what is no module is none.
-        let engine = self.alone(blueprint, Built::ForOne).map_err(|fault| self.at_import(fault))?;
+    fn settle(&mut self, bench: &Bench<'_>) -> Result<(), Fault> {
+        let function = source::as_function(&self.text);
+        if let Some(source) = &function
+            && !source::uses_state(&self.text)
+            // What closes the function it is put into is no module.
+            && bench.checker.is_module(&self.shown, &self.text)
+            && let Ok((number, events)) = bench.shared.try_function(&self.shown, source)
+        {
+            self.set_lines(&events);
+            self.home = Home::Shared(number, source.clone());
+            return Ok(());
+        }
+        // As it is written: what is wrong with it is said of that.
+        let engine = self.alone(bench.blueprint, Built::ForOne).map_err(|fault| self.at_import(fault))?;
         self.modules.complete();
         let events = engine.handled(&self.shown, 0)?;
         self.set_lines(&events);
-        let Some(source) = source::as_function(&self.text) else {
-            let says_state = |text: &str| text.contains("globalThis.state");
-            if says_state(&self.text) || self.modules.any(says_state) {
-                let why =
-                    "a hook that imports, or exports more than its default, cannot keep globalThis.state";
-                return Err(Place { file: &self.shown, line: 0 }.fault(FaultKind::Load, why));
-            }
-            return Ok(());
-        };
-        if source::uses_state(&self.text) {
-            let engine = self.alone(blueprint, Built::WithState)?;
+        let says_state = |text: &str| text.contains("globalThis.state");
+        if function.is_some() && source::uses_state(&self.text) {
+            let engine = self.alone(bench.blueprint, Built::WithState)?;
             self.home = Home::Own(Mutex::new(Some(engine)));
-            return Ok(());
-        }
-        if let Ok((number, same)) = shared.try_function(&self.shown, &source)
-            && same == events
-        {
-            self.home = Home::Shared(number, source);
+        } else if says_state(&self.text) || self.modules.any(says_state) {
+            let why = "a hook that imports, or exports more than its default, cannot keep globalThis.state";
+            return Err(Place { file: &self.shown, line: 0 }.fault(FaultKind::Load, why));
         }
         Ok(())
     }
