@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use gateway::front::http::Servers;
 use gateway::server::Server;
-use hooks::{Chain, Fault, FileSpec, Hooks, Limits, Rules, Spec};
+use hooks::{Chain, Fault, FileSpec, Hooks, Inside, Limits, Rules, Spec};
 use model::{HookFile, ServerName};
 
 use crate::config::{ConfigErrors, HooksConfig, Mistake, check_header, check_variable};
@@ -183,7 +183,7 @@ pub fn mistakes(faults: Vec<Fault>) -> ConfigErrors {
     let mistake = |fault: Fault| Mistake {
         file: PathBuf::from(&*fault.file),
         line: fault.line as usize,
-        column: usize::from(fault.line > 0),
+        column: 0, // The engine's columns are of what it made of the text.
         message: fault.message,
     };
     ConfigErrors(faults.into_iter().map(mistake).collect())
@@ -215,6 +215,42 @@ pub fn rules() -> Rules {
             }
             Ok(())
         },
+        within: |inside, name, json| {
+            if !identity::names::may_name_us(json.as_bytes()) {
+                return Ok(());
+            }
+            let outer = match inside {
+                Inside::Meta => "_meta",
+                Inside::Arguments => "arguments",
+            };
+            let mut path = vec![outer.to_owned(), name.to_owned()];
+            match serde_json::from_str(json).ok().and_then(|value| ours(&value, &mut path)) {
+                Some(found) => {
+                    Err(format!("`{found}` in `{name}` is callsign's own, and not for a hook to write"))
+                }
+                None => Ok(()),
+            }
+        },
+    }
+}
+
+/// A name of ours, however deep it lies.
+fn ours(value: &serde_json::Value, path: &mut Vec<String>) -> Option<String> {
+    match value {
+        serde_json::Value::Object(members) => members.iter().find_map(|(name, value)| {
+            if identity::names::is_ours(path, name) {
+                return Some(name.clone());
+            }
+            path.push(name.clone());
+            let found = ours(value, path);
+            path.pop();
+            found
+        }),
+        serde_json::Value::Array(items) => items.iter().find_map(|item| ours(item, path)),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => None,
     }
 }
 
@@ -246,6 +282,11 @@ mod tests {
             assert!((rules.meta)(name).is_err(), "{name}");
         }
         assert!((rules.argument)("__callsign").is_err());
+        let within = |json: &str| (rules.within)(Inside::Meta, "x", json);
+        assert!(
+            within(r#"{"a":[{"dev.callsign/identity":1}]}"#).is_err()
+                && within(r#"{"a":"dev.callsign"}"#).is_ok()
+        );
         assert!((rules.header)("X-Session-Id").is_ok() && (rules.meta)("example.org/tenant").is_ok());
         assert!((rules.variable)("TENANT").is_ok() && (rules.argument)("limit").is_ok());
     }

@@ -378,18 +378,23 @@ pub fn notify(links: &[Arc<Link>], connection: &Connection, message: &Message) {
     }
 }
 
-/// Carries a request over one given link.
+/// Carries a request over one given link. It must have begun ([`Connection::begin`]).
 pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, call: &Call, reply: &Arc<Outbox>) {
     let (id, message) = (call.message.id().unwrap_or_default(), &call.message);
-    let sent = connection.begin(&id).and_then(|()| {
-        let to = Reply::Stream(Arc::clone(reply), call.after());
-        link.stamp(call)
-            .and_then(|stamp| link.call(connection, Asked { message, stamp: &stamp, question: None }, to))
-            .inspect_err(|_| connection.end(&id))
-    });
+    if connection.is_cancelled(&id) {
+        connection.end(&id);
+        return reply.close_unless_shared(connection);
+    }
+    let to = Reply::Stream(Arc::clone(reply), call.after());
+    let sent = link
+        .stamp(call)
+        .and_then(|stamp| link.call(connection, Asked { message, stamp: &stamp, question: None }, to));
     match (sent, call.after()) {
         (Ok(key), _) => drop(connection.sent(&id, link, key)),
-        (Err(error), None) => drop(reply.finish(error.to_message(Some(&id)))),
+        (Err(error), None) => {
+            connection.end(&id);
+            reply.finish(error.to_message(Some(&id)));
+        }
         (Err(error), Some(after)) => {
             let (outbox, connection) = (Arc::clone(reply), Arc::clone(connection));
             after.finish(error.to_message(Some(&id)), Asker { outbox, connection, id });

@@ -182,14 +182,16 @@ fn rewritten(message: Message, draft: &Draft) -> Result<Message, CallError> {
 
 const REFUSED: &str = "refused by the hook";
 const WITHHELD: &str = "the call was made, and its result is withheld by the hook";
+/// There is no result: perhaps nobody was asked.
+const FAILED: &str = "the call failed, and why is withheld by the hook";
 
 impl CallError {
     fn before(fault: &Fault) -> Self {
         Self::of_hook(REFUSED, fault)
     }
 
-    fn after(fault: &Fault) -> Self {
-        Self::of_hook(WITHHELD, fault)
+    fn after(what: &'static str, fault: &Fault) -> Self {
+        Self::of_hook(what, fault)
     }
 
     fn of_hook(what: &'static str, fault: &Fault) -> Self {
@@ -250,7 +252,8 @@ impl After {
             changed: false,
         };
         let input = input(&self.server, &self.message, &self.caller);
-        let ended = self.chain.run(&input, ended).await.map_err(|fault| CallError::after(&fault))?;
+        let what = if ended.result.is_some() { WITHHELD } else { FAILED };
+        let ended = self.chain.run(&input, ended).await.map_err(|fault| CallError::after(what, &fault))?;
         Ok(match (ended.changed, ended.result, &head.result) {
             (true, Some(result), Some(span)) => {
                 Some(answer.with(&mut [Edit { span: span.clone(), with: &result }]))

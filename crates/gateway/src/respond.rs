@@ -90,6 +90,8 @@ pub enum CallError {
     HookRefused { what: &'static str, fault: String },
     #[error("{what} {fault}")]
     HookFailed { what: &'static str, fault: String },
+    #[error("{limit} calls of this session wait for an answer that hooks are to see; wait for some of them")]
+    TooManyUnanswered { limit: usize },
     #[error("`{0}` without an id is no request, and no notification either")]
     NotANotification(String),
     #[error("several callers share this server and it did not say whose client it asks")]
@@ -147,6 +149,7 @@ impl CallError {
             Self::Unsignable(_) => row("arguments_invalid", -32602, StatusCode::OK),
             Self::MissingArgument { .. } => row("missing_argument", -31021, StatusCode::OK),
             Self::HeadersCommand { .. } => row("headers_command_failed", -31022, StatusCode::OK),
+            Self::TooManyUnanswered { .. } => row("server_busy", -31006, StatusCode::OK),
             Self::HookRefused { .. } => row("hook_refused", -31023, StatusCode::OK),
             Self::HookFailed { .. } => row("hook_failed", -31024, StatusCode::OK),
         }

@@ -100,13 +100,16 @@ impl Chain {
         let limits: &Limits = self.hooks.limits();
         let late = || place.over(Over::Wall, limits);
         if file.is_stuck() {
-            let why = "it does something that cannot be interrupted, and has not ended yet for other calls";
+            let why = "it does something that cannot be interrupted, and has not ended yet for other calls; \
+                       do less at once, such as searching a long text for another";
             return Err(place.fault(FaultKind::Wall, why));
         }
         let deadline = tokio::time::Instant::now() + limits.wall + GRACE;
-        let permit = tokio::time::timeout_at(deadline, FREE.acquire()).await.map_err(|_| late())?;
+        let busy =
+            || place.fault(FaultKind::Wall, "hooks of other calls keep all threads busy; try again later");
+        let permit = tokio::time::timeout_at(deadline, FREE.acquire()).await.map_err(|_| busy())?;
         // Whoever waits may go away, and the thread goes on: it holds its place until it ends.
-        let permit = permit.map_err(|_| late())?;
+        let permit = permit.map_err(|_| busy())?;
         let (sender, receiver) = oneshot::channel();
         let (hooks, input) = (Arc::clone(&self.hooks), input.clone().into_owned());
         let decided = Arc::new(AtomicBool::new(false));

@@ -88,9 +88,8 @@ impl Draft {
         if let Some(headers) = changes.headers {
             self.headers = headers;
         }
-        for (name, value) in changes.env.into_iter().flatten() {
-            self.env.retain(|(other, _)| *other != name);
-            self.env.push((name, value));
+        if let Some(env) = changes.env {
+            self.env = env;
         }
         if let Some(change) = changes.meta {
             self.meta = change.apply_to(self.meta.as_deref())?;

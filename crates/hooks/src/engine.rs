@@ -210,9 +210,10 @@ impl Engine {
         self.context.with(|ctx| {
             let asked = function(&ctx, HANDLED)
                 .and_then(|handled| handled.call::<_, Vec<u32>>((function(&ctx, HOOKS + hook)?,)));
-            let flat = asked.map_err(|error| self.fault(&ctx, place, &error, FaultKind::Load))?;
+            let flat = asked.map_err(|error| self.fault(&ctx, place, &error, FaultKind::Load));
             // What loading has begun or said belongs to no call.
             let drained = self.drain(&ctx);
+            let flat = flat?;
             lock(&self.turn).lines.clear();
             self.guard.must_end();
             if let Some(over) = drained.err().or(self.guard.over()) {
@@ -265,6 +266,11 @@ impl Engine {
         std::mem::take(&mut lock(&self.turn).lines)
     }
 
+    /// Leaves no garbage to the next call, where there may be much.
+    pub(crate) fn clean(&self) {
+        self.runtime.run_gc();
+    }
+
     /// Ends what a run that hit a limit has left behind. False: it cannot be ended, or there is no room for another.
     pub(crate) fn recover(&self) -> bool {
         self.guard.start();
@@ -293,7 +299,7 @@ impl Engine {
                 return Err(place.over(over, self.guard.limits()));
             }
             if !self.step(ctx) {
-                let why = "its promise never settles: nothing is left that could do it";
+                let why = "its promise never settles: there is no timer and no network that could do it";
                 return Err(place.fault(FaultKind::Settle, why));
             }
         }
@@ -319,7 +325,7 @@ impl Engine {
 
     fn fault(&self, ctx: &Ctx<'_>, place: Place<'_>, error: &Error, kind: FaultKind) -> Fault {
         let mut fault = if error.is_exception() {
-            place.exception(ctx, &self.guard)
+            place.exception(ctx, &self.guard, kind)
         } else {
             place.fault(kind, error.to_string())
         };
@@ -336,8 +342,10 @@ fn lock(turn: &Mutex<Current>) -> MutexGuard<'_, Current> {
 
 impl Current {
     fn begin(&mut self, mut given: Given) {
+        // What nobody's turn has said is nobody's.
+        self.lines.clear();
         self.headers.begin(std::mem::take(&mut given.headers));
-        self.env.begin(Vec::new());
+        self.env.begin(std::mem::take(&mut given.env));
         self.given = given;
     }
 
@@ -382,13 +390,14 @@ impl<'js> IntoJs<'js> for Shown {
             Self::Nothing => Ok(Value::new_undefined(ctx.clone())),
             Self::Json(json) => {
                 // A hook would see one of two members of the same name, and the server perhaps the other.
-                if let Some(name) = json::repeated(&json) {
+                let json = std::str::from_utf8(&json)?;
+                if let Some(name) = json::repeated(json) {
                     let why = format!(
-                        "`{name}` is there twice in one object, so that two readers could see two calls"
+                        "what it looks at has `{name}` twice in one object, so that two readers could see two things; whoever sent it should send each name once"
                     );
                     return Err(Exception::throw_type(ctx, &why));
                 }
-                std::str::from_utf8(&json)?.into_js(ctx)
+                json.into_js(ctx)
             }
         }
     }

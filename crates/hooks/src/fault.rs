@@ -74,17 +74,22 @@ impl Place<'_> {
         match over {
             Over::Cpu => {
                 let limit = limits.cpu.as_millis();
-                self.fault(FaultKind::Cpu, format!("it used more than {limit} ms of CPU time"))
+                let message = format!(
+                    "it used more than {limit} ms of CPU time; raise timeout_ms in [hooks], or do less"
+                );
+                self.fault(FaultKind::Cpu, message)
             }
             Over::Wall => {
                 let limit = limits.wall.as_millis();
-                self.fault(FaultKind::Wall, format!("it took longer than {limit} ms"))
+                let message =
+                    format!("it took longer than {limit} ms; raise timeout_ms in [hooks], or do less");
+                self.fault(FaultKind::Wall, message)
             }
         }
     }
 
     /// The exception that is pending in `ctx`, as a fault.
-    pub(crate) fn exception(self, ctx: &Ctx<'_>, guard: &Guard) -> Fault {
+    pub(crate) fn exception(self, ctx: &Ctx<'_>, guard: &Guard, kind: FaultKind) -> Fault {
         let thrown = ctx.catch();
         let (message, stack) = read(ctx, &thrown);
         let limits = guard.limits();
@@ -92,7 +97,10 @@ impl Place<'_> {
             Some(over) => self.over(over, limits),
             None if message == "out of memory" => {
                 let limit = limits.memory >> 20;
-                self.fault(FaultKind::Memory, format!("it needed more than {limit} MB of memory"))
+                let message = format!(
+                    "it needed more than {limit} MB of memory; raise memory_mb in [hooks], or hold less"
+                );
+                self.fault(FaultKind::Memory, message)
             }
             // Without memory there is nothing left to say it with.
             None if thrown.is_null() => {
@@ -104,10 +112,9 @@ impl Place<'_> {
             {
                 self.fault(FaultKind::Thrown, "it calls itself too deeply")
             }
-            // What could not be parsed is quoted there, and may be what must not be seen.
-            None if message.starts_with("SyntaxError: ") => {
-                let before = message.split(['\'', '"', '`']).next().unwrap_or_default();
-                self.fault(FaultKind::Thrown, before.trim_end_matches([' ', ':']))
+            // Of a call's data what could not be parsed is quoted there, and may be what must not be seen.
+            None if kind != FaultKind::Load && message.starts_with("SyntaxError: ") => {
+                self.fault(FaultKind::Thrown, "SyntaxError: what it parsed cannot be parsed")
             }
             None => self.fault(FaultKind::Thrown, message),
         };

@@ -27,6 +27,9 @@ const KEPT: usize = 2;
 const MENTION: Duration = Duration::from_secs(10);
 /// A run longer than this is too long for a thread that serves others.
 const QUICK: Duration = Duration::from_millis(2);
+/// A run longer than this, or with more to look at, may have left much garbage.
+const MUCH: Duration = Duration::from_millis(1);
+const MUCH_TO_LOOK_AT: usize = 64 << 10;
 /// How many runs of a file go aside after one that was too long.
 const ASIDE: u32 = 100;
 /// Runs of one file that were given up and may still go on when another begins.
@@ -221,6 +224,9 @@ impl Hooks {
         let mut go = |engine: &Engine, hook: usize| {
             let done = engine.run(hook, place, input, turn);
             said = engine.said();
+            if begun.elapsed() > MUCH || turn.size() > MUCH_TO_LOOK_AT {
+                engine.clean();
+            }
             done
         };
         let done = match &file.home {

@@ -1,86 +1,72 @@
 //! Names that stand twice in one object.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
+use std::str::Chars;
 
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-
-/// A name that is there twice in some object of this JSON.
-pub(crate) fn repeated(json: &[u8]) -> Option<String> {
-    let mut found = None;
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    // Whether it is JSON is not the question here.
-    let _read = Search(&mut found).deserialize(&mut deserializer);
-    found
-}
-
-struct Search<'a>(&'a mut Option<String>);
-
-impl<'de> DeserializeSeed<'de> for Search<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de> Visitor<'de> for Search<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        // Few members are compared faster than hashed.
-        let mut few: Vec<Cow<'de, str>> = Vec::new();
-        let mut many: HashSet<Cow<'de, str>> = HashSet::new();
-        while let Some(Name(name)) = map.next_key()? {
-            if few.contains(&name) || many.contains(&name) {
-                self.0.get_or_insert_with(|| name.to_string());
-            } else if few.len() < 16 {
-                few.push(name);
-            } else {
-                many.insert(name);
+/// A name that is there twice in some object of this text, which is JSON. Numbers and characters that few readers can
+/// take are passed over: what stands behind them counts.
+pub(crate) fn repeated(json: &str) -> Option<String> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut characters = json.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '{' => open.push(Open::Object { names: HashSet::new(), name_is_next: true }),
+            '[' => open.push(Open::List),
+            '}' | ']' => drop(open.pop()),
+            ',' => {
+                if let Some(Open::Object { name_is_next, .. }) = open.last_mut() {
+                    *name_is_next = true;
+                }
             }
-            map.next_value_seed(Search(self.0))?;
+            '"' => {
+                let text = string(&mut characters);
+                if let Some(Open::Object { names, name_is_next: next @ true }) = open.last_mut() {
+                    *next = false;
+                    if names.contains(&text) {
+                        return Some(String::from_utf16_lossy(&text));
+                    }
+                    names.insert(text);
+                }
+            }
+            _ => {}
         }
-        Ok(())
     }
+    None
+}
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Search(self.0))?.is_some() {}
-        Ok(())
-    }
+enum Open {
+    Object { names: HashSet<Vec<u16>>, name_is_next: bool },
+    List,
+}
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
+/// The rest of a string, behind its first quote. In units of 16 bits: half a character is one of them.
+fn string(characters: &mut Chars<'_>) -> Vec<u16> {
+    let mut text = Vec::new();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => break,
+            '\\' => text.extend(escaped(characters)),
+            plain => text.extend_from_slice(plain.encode_utf16(&mut [0; 2])),
+        }
     }
+    text
+}
 
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
+fn escaped(characters: &mut Chars<'_>) -> Option<u16> {
+    let character = characters.next()?;
+    let plain = match character {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'u' => {
+            let digits: String = characters.by_ref().take(4).collect();
+            return u16::from_str_radix(&digits, 16).ok();
+        }
+        other => other,
+    };
+    u16::try_from(u32::from(plain)).ok()
 }
 
 #[cfg(test)]
@@ -89,10 +75,16 @@ mod tests {
 
     #[test]
     fn a_name_that_is_there_twice_is_found_at_any_depth_and_in_any_spelling() {
-        assert_eq!(repeated(br#"{"a":{"b":[{"c":1,"\u0063":2}]},"d":null,"e":1e400}"#).as_deref(), Some("c"));
-        assert_eq!(repeated(br#"{"a":{"a":[1.5,-2,true,"a"]},"b":{"a":1}}"#), None);
+        let check =
+            |json: &str, expected: Option<&str>| assert_eq!(repeated(json).as_deref(), expected, "{json}");
+        check(r#"{"a":{"b":[{"c":1,"\u0063":2}]},"d":null}"#, Some("c"));
+        check(r#"{"x":1e400,"path":"/ok","path":"/etc"}"#, Some("path"));
+        check(r#"{"x":"\ud800","\udc00":1,"path":"/ok","path":"/etc"}"#, Some("path"));
+        check(r#"{"\ud800":1,"\uD800":2}"#, Some("\u{fffd}"));
+        check(r#"{"a":{"a":[1.5,-2,true,"a","a"]},"b":{"a":1},"c":"a\",\"a"}"#, None);
+        check(r#"[{"a":1},{"a":1}]"#, None);
         let many: Vec<String> = (0..100).map(|number| format!("\"m{number}\":0")).collect();
-        assert_eq!(repeated(format!("{{{}}}", many.join(",")).as_bytes()), None);
-        assert_eq!(repeated(format!("{{{},\"m77\":1}}", many.join(",")).as_bytes()).as_deref(), Some("m77"));
+        check(&format!("{{{}}}", many.join(",")), None);
+        check(&format!("{{{},\"m77\":1}}", many.join(",")), Some("m77"));
     }
 }

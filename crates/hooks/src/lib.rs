@@ -29,7 +29,7 @@ pub use draft::{Draft, Ended, Input, Pairs};
 pub use fault::{Fault, FaultKind};
 pub use hooks::{FileSpec, Hooks, Loaded, Spec};
 pub use limits::Limits;
-pub use rules::{Check, Rules};
+pub use rules::{Check, Inside, Rules};
 pub use turn::{Event, Turn};
 
 /// Type declarations for editors.

@@ -8,6 +8,8 @@ use crate::rules::{self, Kind, Rules};
 
 /// Headers or variables of one call.
 pub(crate) const MOST: usize = 256;
+/// Bytes of all of them together.
+const LARGEST: usize = 1 << 20;
 /// Names that are remembered as good. Hooks set the same ones in every call.
 const KNOWN: usize = 64;
 
@@ -94,6 +96,10 @@ impl Writing {
             (None, None) => {}
             (Some(value), at) => {
                 rules::check_value(what, &value, || name.clone()).map_err(|why| refuse(&why))?;
+                let held: usize = self.list.iter().map(|(_, name, value)| name.len() + value.len()).sum();
+                if held + name.len() + value.len() > LARGEST {
+                    return Err(refuse(&format!("all {what}s together can have at most {LARGEST} bytes")));
+                }
                 match at {
                     Some(at) => self.list[at] = (key, name, value),
                     None if self.list.len() >= MOST => {

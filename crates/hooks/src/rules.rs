@@ -10,13 +10,22 @@ pub struct Rules {
     /// A key of `params._meta`.
     pub meta: Check,
     pub argument: Check,
+    /// What lies within a member of `_meta` or of the arguments: its name, and its value as JSON.
+    pub within: fn(Inside, &str, &str) -> Result<(), String>,
+}
+
+/// Where a member lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    Meta,
+    Arguments,
 }
 
 impl Default for Rules {
     /// Everything goes. For scripts that are only looked at.
     fn default() -> Self {
         let all: Check = |_| Ok(());
-        Self { header: all, variable: all, meta: all, argument: all }
+        Self { header: all, variable: all, meta: all, argument: all, within: |_, _, _| Ok(()) }
     }
 }
 
@@ -66,8 +75,14 @@ impl Rules {
         let (what, check) = match kind {
             Kind::Header => ("header", self.header),
             Kind::Variable => ("variable", self.variable),
-            Kind::Meta => return (self.meta)(name),
-            Kind::Argument => return (self.argument)(name),
+            Kind::Meta => {
+                (self.meta)(name)?;
+                return value.map_or(Ok(()), |value| (self.within)(Inside::Meta, name, value));
+            }
+            Kind::Argument => {
+                (self.argument)(name)?;
+                return value.map_or(Ok(()), |value| (self.within)(Inside::Arguments, name, value));
+            }
             Kind::Result => return Ok(()),
         };
         if name.len() > LONGEST_NAME {

@@ -25,6 +25,9 @@ impl Event {
     }
 }
 
+/// Names and values of members that changed, at most.
+const LONGEST: usize = 200_000;
+
 /// Headers and variables, each only if they were written.
 pub(crate) type Written = (Option<Pairs>, Option<Pairs>);
 
@@ -32,6 +35,7 @@ pub(crate) type Written = (Option<Pairs>, Option<Pairs>);
 #[derive(Debug, Default)]
 pub struct Given {
     pub headers: Pairs,
+    pub env: Pairs,
     pub arguments: Option<Bytes>,
     pub meta: Option<Bytes>,
     pub result: Option<Bytes>,
@@ -77,7 +81,7 @@ impl sealed::Turn for Draft {
 
     fn given(&self) -> Given {
         let (arguments, meta) = (self.arguments.clone(), self.meta.clone());
-        Given { headers: self.headers.clone(), arguments, meta, result: None }
+        Given { headers: self.headers.clone(), env: self.env.clone(), arguments, meta, result: None }
     }
 
     fn outcome(&self) -> Outcome<'_> {
@@ -162,8 +166,11 @@ fn change(value: &Value<'_>) -> Option<Option<Change>> {
         return Some(Some(Change::Removed));
     }
     let flat = value.as_array()?;
-    let mut members = Vec::with_capacity(flat.len() / 2);
-    for at in (0..flat.len()).step_by(2) {
+    // Where built-in objects are not frozen, it may be any number, or none.
+    let length: Value<'_> = flat.as_object().get("length").ok()?;
+    let length = usize::try_from(length.as_int()?).ok().filter(|length| *length <= LONGEST)?;
+    let mut members = Vec::new();
+    for at in (0..length).step_by(2) {
         let value: Value<'_> = flat.get(at + 1).ok()?;
         let value = if value.is_null() { None } else { Some(json(&value)?) };
         members.push((text(&flat.get(at).ok()?)?, value));

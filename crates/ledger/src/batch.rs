@@ -91,7 +91,7 @@ pub(crate) fn write(
         first.get_or_insert(seq);
         last = seq;
     }
-    let head = Head::read(&transaction)?.unwrap_or_default();
+    let head = Head::read_signed(&transaction, seal)?;
     let batch = Batch {
         id: head.batch + 1,
         writer,
@@ -248,6 +248,27 @@ impl Batch {
     }
 }
 
+/// The file would say of itself that it is damaged.
+fn not_ours() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+        Some("its head is not what was signed; callsign ledger verify says more".to_owned()),
+    )
+}
+
+impl Signature {
+    pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Self> {
+        connection.query_row("SELECT kid, signature FROM head", [], |row| {
+            Ok(Self { kid: row.get(0)?, bytes: row.get(1)? })
+        })
+    }
+
+    /// Whether it stands for none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.kid.is_empty() && self.bytes.is_empty()
+    }
+}
+
 /// Where the chain ends, and where it begins after old rows were removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -270,6 +291,22 @@ impl Head {
                 })
             })
             .optional()
+    }
+
+    /// The head, if its signature is right. Whoever signs the next one vouches for all that is before it.
+    pub(crate) fn read_signed(connection: &Connection, seal: &dyn Seal) -> rusqlite::Result<Self> {
+        let Some(head) = Self::read(connection)? else {
+            let batches: i64 = connection.query_row("SELECT count(*) FROM batches", [], |row| row.get(0))?;
+            return if batches == 0 { Ok(Self::default()) } else { Err(not_ours()) };
+        };
+        let signature = Signature::read(connection)?;
+        let right = if signature.is_none() {
+            // Nobody had a key, and nobody has one.
+            seal.sign(&head.message()).is_none()
+        } else {
+            seal.verify(&head.message(), &signature) == Some(true)
+        };
+        if right { Ok(head) } else { Err(not_ours()) }
     }
 
     /// What is signed.

@@ -119,6 +119,8 @@ impl Place {
         let connection = Connection::open_with_flags(&self.file, flags).map_err(fail)?;
         connection.busy_timeout(BUSY).map_err(fail)?;
         self.check(&connection)?;
+        // Before anything is in it: later it changes nothing.
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL").map_err(fail)?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(fail)?;
         // A commit survives the end of any process. Only `strict` also pays for the loss of power.
         let synchronous = if strict { "FULL" } else { "NORMAL" };
@@ -132,7 +134,6 @@ impl Place {
         if self.check(connection)? == VERSION {
             return Ok(());
         }
-        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL").map_err(fail)?;
         let transaction = connection.transaction().map_err(fail)?;
         transaction.execute_batch(SCHEMA).map_err(fail)?;
         transaction.pragma_update(None, "user_version", VERSION).map_err(fail)?;

@@ -27,7 +27,7 @@ pub(crate) fn prune(
     seal: &dyn Seal,
 ) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let Some(head) = Head::read(&transaction)? else { return Ok(0) };
+    let head = Head::read_signed(&transaction, seal)?;
     let mut until = head.pruned;
     if let Some(age) = retention.age {
         let before = now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));

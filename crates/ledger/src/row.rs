@@ -46,6 +46,21 @@ pub struct End {
     pub result: Option<Box<str>>,
 }
 
+impl End {
+    /// Of a call that did not go out.
+    pub fn refused(reason: &str) -> Self {
+        Self {
+            at: crate::batch::now().unsigned_abs(),
+            outcome: Outcome::Refused,
+            reason: Some(reason.into()),
+            target: None,
+            micros: 0,
+            size: 0,
+            result: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     Ok,

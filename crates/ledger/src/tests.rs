@@ -293,6 +293,30 @@ async fn what_is_removed_added_or_swapped_is_found_and_named() {
 }
 
 #[tokio::test]
+async fn nobody_signs_what_somebody_else_has_changed() {
+    let state = tempfile::tempdir().unwrap();
+    let connection = filled(state.path(), 40).await;
+    // The end is cut off, and the head made to fit: all but the signature.
+    let last: i64 = connection.query_row("SELECT max(id) FROM batches", [], |row| row.get(0)).unwrap();
+    connection
+        .execute_batch(&format!(
+            "DELETE FROM calls WHERE (writer, seq) IN (SELECT c.writer, c.seq FROM calls c JOIN batches b ON b.writer = c.writer AND c.seq BETWEEN b.first AND b.last WHERE b.id = {last});
+             DELETE FROM ends WHERE (writer, seq) IN (SELECT e.writer, e.seq FROM ends e JOIN batches b ON b.writer = e.writer AND e.seq BETWEEN b.first AND b.last WHERE b.id = {last});
+             UPDATE head SET batch = {last} - 1, chain = (SELECT chain FROM batches WHERE id = {last} - 1);
+             DELETE FROM batches WHERE id = {last};"
+        ))
+        .unwrap();
+    assert_eq!(findings(&connection), ["the head is not what was signed"]);
+    for forged in ["UPDATE head SET signature = x'00'", "UPDATE head SET signature = x'', kid = ''"] {
+        connection.execute_batch(forged).unwrap();
+        let ledger = open(state.path());
+        ledger.begin(begin("ses_9", 1)).await.unwrap();
+        assert!(!ledger.close(Duration::from_millis(300)), "{forged}");
+        assert!(!findings(&connection).is_empty(), "{forged}");
+    }
+}
+
+#[tokio::test]
 async fn an_older_copy_is_found_by_a_head_that_was_kept() {
     let state = tempfile::tempdir().unwrap();
     let connection = filled(state.path(), 20).await;
@@ -317,6 +341,8 @@ async fn what_retention_leaves_can_be_verified() {
     let mut connection = filled(state.path(), 100).await;
     let before = verify(&connection, &KEY, None).unwrap();
     let retention = Retention { age: None, size: Some(1) };
+    let vacuum: i64 = connection.query_row("PRAGMA auto_vacuum", [], |row| row.get(0)).unwrap();
+    assert_eq!(vacuum, 2, "the file can shrink");
     let gone = crate::prune::prune(&mut connection, &retention, 5_000, &KEY).unwrap();
     assert_eq!(gone.unsigned_abs() + 1, before.batches);
     let after = verify(&connection, &KEY, before.head.as_ref()).unwrap();

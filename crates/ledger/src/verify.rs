@@ -130,7 +130,11 @@ impl Checking<'_> {
         })?;
         match signature {
             (Some(kid), Some(bytes)) if kid.is_empty() && bytes.is_empty() => {
-                self.report.unchecked.push("the head is not signed: there was no key".to_owned());
+                if seal.sign(&head.message()).is_some() {
+                    self.find(None, None, "the head is not signed, and there is a key");
+                } else {
+                    self.report.unchecked.push("the head is not signed: there is no key".to_owned());
+                }
             }
             (Some(kid), Some(bytes)) => {
                 match seal.verify(&head.message(), &Signature { kid: kid.clone(), bytes }) {

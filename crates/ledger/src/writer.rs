@@ -54,8 +54,8 @@ pub struct Ledger {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A call that has begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A call that has begun. It ends once.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Entry(u64);
 
 #[derive(Debug)]
@@ -101,9 +101,15 @@ pub struct Depth {
 impl Ledger {
     /// Opens the ledger and starts the thread. Fails where the file cannot be used at all.
     pub fn open(options: Options, seal: Arc<dyn Seal>) -> Result<Self, LedgerError> {
-        let connection = options.place.open(options.strict)?;
         let lock = File::options().create(true).append(true).open(&options.place.lock);
         let lock = lock.map_err(|error| LedgerError::Failed { what: "locked", reason: error.to_string() })?;
+        // Under the lock: many begin at once, and one of them makes the file.
+        let connection = {
+            let _held = Held::take(&lock)?;
+            let mut connection = options.place.open(options.strict)?;
+            options.place.prepare(&mut connection)?;
+            connection
+        };
         let author = Author::new(options.kind)?;
         let (progress, _) = watch::channel(Progress::default());
         let shared =
@@ -124,8 +130,12 @@ impl Ledger {
             Ok(entry) => entry,
             Err(begin) => self.put_when_there_is_room(begin).await?,
         };
-        if self.strict {
-            self.committed(entry).await?;
+        if self.strict
+            && let Err(error) = self.committed(&entry).await
+        {
+            // It is in the queue and may be written yet; the call does not go out.
+            self.end(entry, End::refused("ledger_unavailable"));
+            return Err(error);
         }
         Ok(entry)
     }
@@ -136,6 +146,7 @@ impl Ledger {
     }
 
     /// Notes how a call ended.
+    #[expect(clippy::needless_pass_by_value, reason = "an entry ends once")]
     pub fn end(&self, entry: Entry, end: End) {
         let mut queue = self.shared.lock();
         if queue.closed {
@@ -197,7 +208,7 @@ impl Ledger {
         }
     }
 
-    async fn committed(&self, entry: Entry) -> Result<(), LedgerError> {
+    async fn committed(&self, entry: &Entry) -> Result<(), LedgerError> {
         let mut progress = self.shared.progress.subscribe();
         let attempts = progress.borrow().attempts;
         let done = |progress: &Progress| {
@@ -256,7 +267,9 @@ struct Writer {
 impl Writer {
     fn run(&mut self) {
         while let Some(rows) = self.gather() {
-            self.write(&rows);
+            if !self.write(&rows) {
+                return;
+            }
             self.prune_now_and_then();
         }
     }
@@ -285,8 +298,9 @@ impl Writer {
         Some(queue.rows.drain(..count).collect())
     }
 
-    /// Writes rows, however often it takes. Gives up only when the process ends.
-    fn write(&mut self, rows: &[Row]) {
+    /// Writes rows, however often it takes. False: the process ends, and they are not written. Nothing that comes
+    /// after them may be: there would be a gap.
+    fn write(&mut self, rows: &[Row]) -> bool {
         let mut said = false;
         loop {
             match self.attempt(rows) {
@@ -299,7 +313,7 @@ impl Writer {
                         (progress.committed, progress.failed) = (committed, None);
                     });
                     self.shared.room.notify_waiters();
-                    return;
+                    return true;
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut said, true) {
@@ -315,7 +329,7 @@ impl Writer {
                         progress.attempts += 1;
                     });
                     if self.shared.lock().closed {
-                        return;
+                        return false;
                     }
                     std::thread::sleep(RETRY);
                 }

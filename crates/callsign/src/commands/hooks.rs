@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
-use hooks::{Chain, Draft, Ended, Event, Fault, FileSpec, Hooks, Input, Limits, Loaded, Pairs, Spec};
+use hooks::{
+    Chain, Draft, Ended, Event, Fault, FaultKind, FileSpec, Hooks, Input, Limits, Loaded, Pairs, Spec,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -125,8 +127,9 @@ fn check(global: &Global, arguments: &CheckArgs) -> anyhow::Result<()> {
             None => output::line("say --session, --server, --tool or --header to run them on a sample call")?,
         }
     }
-    match tried.and_then(|tried| tried.refused) {
-        Some(refused) => Err(Failure::new(Code::Unexpected, refused).into()),
+    // A hook that refuses does its work; one that fails does not.
+    match tried.and_then(|tried| tried.failed) {
+        Some(failed) => Err(Failure::new(Code::Configuration, failed).into()),
         None => Ok(()),
     }
 }
@@ -183,6 +186,8 @@ struct Tried {
     /// None: it was refused.
     after: Option<State>,
     refused: Option<String>,
+    #[serde(skip)]
+    failed: Option<String>,
     /// Before and after `mcp.call.after`.
     result: Option<[Box<RawValue>; 2]>,
 }
@@ -253,13 +258,17 @@ impl Sample {
         };
         let before = State::of(&begun);
         let refused = |fault: &Fault| Some(format!("refused by the hook {fault}"));
+        let failed = |fault: &Fault| refused(fault).filter(|_| fault.kind != FaultKind::Thrown);
         let draft = match chain.run(&input, begun).await {
             Ok(draft) => draft,
-            Err(fault) => return Ok(Tried { before, after: None, refused: refused(&fault), result: None }),
+            Err(fault) => {
+                let (refused, failed) = (refused(&fault), failed(&fault));
+                return Ok(Tried { before, after: None, refused, failed, result: None });
+            }
         };
         let after = Some(State::of(&draft));
         if !chain.handles(Event::After) {
-            return Ok(Tried { before, after, refused: None, result: None });
+            return Ok(Tried { before, after, refused: None, failed: None, result: None });
         }
         let result = object("--result", self.result.as_deref())?;
         let result = result.unwrap_or(Bytes::from_static(SAMPLE_RESULT.as_bytes()));
@@ -269,9 +278,12 @@ impl Sample {
         Ok(match chain.run(&input, ended).await {
             Ok(ended) => {
                 let pair = raw(&result).zip(ended.result.as_ref().and_then(raw));
-                Tried { before, after, refused: None, result: pair.map(|(was, is)| [was, is]) }
+                Tried { before, after, refused: None, failed: None, result: pair.map(|(was, is)| [was, is]) }
             }
-            Err(fault) => Tried { before, after, refused: refused(&fault), result: None },
+            Err(fault) => {
+                let (refused, failed) = (refused(&fault), failed(&fault));
+                Tried { before, after, refused, failed, result: None }
+            }
         })
     }
 }
@@ -288,6 +300,9 @@ impl Tried {
         for line in &after {
             let mark = if before.contains(line) { ' ' } else { '+' };
             output::line(&format!("{mark} {line}"))?;
+        }
+        if let Some(refused) = self.refused.as_ref().filter(|_| self.failed.is_none()) {
+            output::line(refused)?;
         }
         match &self.result {
             Some([was, is]) if was.get() != is.get() => {

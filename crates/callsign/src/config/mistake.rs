@@ -21,6 +21,9 @@ impl fmt::Display for Mistake {
         if *line == 0 {
             return write!(f, "{}: {message}", file.display());
         }
+        if *column == 0 {
+            return write!(f, "{}:{line}: {message}", file.display());
+        }
         write!(f, "{}:{line}:{column}: {message}", file.display())
     }
 }

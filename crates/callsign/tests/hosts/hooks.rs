@@ -1,4 +1,4 @@
-//! The plugin that asked for hooks, word for word, under the real hosts: sessions share a transport, and each
+//! The first recipe, byte for byte, under the real hosts: sessions share a transport, and each
 //! call on it has headers of its own.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use testkit::llm::{ScriptedModel, script};
 
 use crate::support::{calls, check_headers, configure, install, text, wraps};
 
-/// As it was asked for, indentation included.
+/// The plugin of the recipe, indentation included.
 const PLUGIN: &str = r#"  export default {
     "mcp.call.before": async (input, output) => {
       output.headers["X-Session-Id"] = input.sessionID
@@ -202,7 +202,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        assert!(RECIPE.contains(PLUGIN), "the recipe is no longer the plugin that was asked for:\n{RECIPE}");
+        assert!(RECIPE.contains(PLUGIN), "the recipe is no longer this plugin:\n{RECIPE}");
         let home = Home::with(&[("USER_ID", USER), ("SECRET_TOKEN", SECRET)]);
         configure(&home, CONFIGURATION);
         let directory = home.callsign_toml().with_file_name("hooks");

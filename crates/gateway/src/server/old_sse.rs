@@ -146,6 +146,8 @@ pub enum Step {
     Event(sse::Event),
     /// A part of an event, or a comment.
     Part,
+    /// An event over the limit.
+    TooLarge,
     End,
 }
 
@@ -160,7 +162,7 @@ impl Events {
             match self.step().await {
                 Step::Event(event) => return Some(event),
                 Step::Part => {}
-                Step::End => return None,
+                Step::TooLarge | Step::End => return None,
             }
         }
     }
@@ -175,7 +177,7 @@ impl Events {
         }
         let Some(Ok(frame)) = self.body.frame().await else { return Step::End };
         match frame.data_ref().map(|data| self.decoder.push(data)) {
-            Some(Err(_)) => Step::End,
+            Some(Err(_)) => Step::TooLarge,
             Some(Ok(())) | None => self.decoder.event().map_or(Step::Part, Step::Event),
         }
     }

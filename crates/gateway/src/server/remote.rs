@@ -128,15 +128,22 @@ impl Remote {
     async fn add_headers(&self, stamp: Option<&Stamp>, headers: &mut HeaderMap) -> Result<(), CallError> {
         let caller = stamp.map(|stamp| &*stamp.caller);
         let tool = stamp.and_then(|stamp| stamp.tool.as_deref());
-        let made;
-        let configured = if let Some(configured) = stamp.and_then(|stamp| stamp.configured.as_deref()) {
-            configured
+        if let Some(configured) = stamp.and_then(|stamp| stamp.configured.as_deref()) {
+            for (name, text) in configured {
+                insert(headers, name, text);
+            }
         } else {
-            made = self.configured(caller, tool).await?;
-            &made
-        };
-        for (name, text) in configured {
-            insert(headers, name, text);
+            let value = super::values(&self.options.server, tool, caller);
+            for (name, template) in &self.spec.headers {
+                if let Some(text) = template.render(&value) {
+                    insert(headers, name, &text);
+                }
+            }
+            if let Some(minted) = &self.minted {
+                for (name, text) in minted.headers(caller).await?.iter() {
+                    insert(headers, name, text);
+                }
+            }
         }
         if let Some(stamp) = stamp {
             for (name, text) in stamp.headers(&self.options.server) {

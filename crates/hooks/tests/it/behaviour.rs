@@ -42,6 +42,7 @@ async fn three_files_add_override_and_remove_in_their_order() {
     let expected: Vec<(String, String)> =
         expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     assert_eq!(done.headers, expected);
+    assert_eq!(done.env, [("E".to_owned(), "ac".to_owned())]);
     let turned = files.load(&["c.js", "b.js"]).unwrap().run(&input(), draft()).await.unwrap();
     assert_eq!(header(&turned, "X-B"), Some("Authorization,X-Static"));
     assert_eq!(header(&turned, "x-a"), Some("undefined1"));
@@ -189,9 +190,12 @@ async fn what_is_wrong_is_said_with_file_and_line() {
         ),
         (
             "await new Promise(() => {})",
-            "hooks/a.js:2: its promise never settles: nothing is left that could do it",
+            "hooks/a.js:2: its promise never settles: there is no timer and no network that could do it",
         ),
-        ("for (;;) {}", "hooks/a.js:2: it used more than 50 ms of CPU time"),
+        (
+            "for (;;) {}",
+            "hooks/a.js:2: it used more than 50 ms of CPU time; raise timeout_ms in [hooks], or do less",
+        ),
         ("throw new RangeError('far')", "hooks/a.js:3: RangeError: far"),
     ];
     for (body, expected) in rows {

@@ -59,6 +59,9 @@ fn rules() -> Rules {
             if taken || name == "progressToken" { Err(format!("`{name}` is reserved")) } else { Ok(()) }
         },
         argument: |name| if name == "__callsign" { Err(format!("`{name}` is reserved")) } else { Ok(()) },
+        within: |_, _, json| {
+            if json.contains("dev.callsign/") { Err("that is reserved".to_owned()) } else { Ok(()) }
+        },
     }
 }
 

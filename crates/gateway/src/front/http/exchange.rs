@@ -177,10 +177,17 @@ async fn carry(session: Arc<Session>, call: Call, reply: Arc<Outbox>) {
     match (&session.server.backend, session.link()) {
         (Backend::Pipes(pipes), _) => drop(call::request(pipes, &session.connection, call, reply).await),
         (Backend::Remote(remote), Some(link)) => {
-            let id = call.message.id();
+            let id = call.message.id().unwrap_or_default();
+            if let Err(error) = session.connection.begin(&id) {
+                reply.finish(error.to_message(Some(&id)));
+                return;
+            }
             match remote.before(call).await {
                 Ok(call) => call::over_link(&link, &session.connection, &call, &reply),
-                Err(error) => drop(reply.finish(error.to_message(id.as_deref()))),
+                Err(error) => {
+                    reply.finish(error.to_message(Some(&id)));
+                    session.connection.end(&id);
+                }
             }
         }
         (Backend::Remote(_), None) => reply.close(),

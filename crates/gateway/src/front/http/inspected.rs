@@ -38,12 +38,13 @@ impl Inspection {
         if is_stream(&response) {
             let events = Events::new(response.into_body(), limit);
             let under_way = under_way.map(UnderWay::unanswered);
-            let state = Reading { inspection: self, events, under_way };
+            let state = Reading { inspection: self, events, under_way, answered: false };
             *back.body_mut() = Body::stream(futures_util::stream::unfold(state, Reading::next));
             return Ok(back);
         }
-        if response.status() == StatusCode::ACCEPTED {
-            return Ok(back); // The answer comes on another stream.
+        // What is no stream answers no request, or says that the answer comes on another stream.
+        if self.request.is_none() || response.status() == StatusCode::ACCEPTED {
+            return Ok(back);
         }
         if !response.status().is_success() && !has_type(&response, b"application/json") {
             // Hooks are told that the call failed, and what the server wrote about it is not theirs to see.
@@ -95,7 +96,8 @@ impl Inspection {
         };
         let answer = after.answer(data).await;
         if let Some(session) = &self.session {
-            session.keep_answer(&id, &answer);
+            let asked = self.id().filter(|_| self.after.is_some());
+            session.keep_answer(&asked.unwrap_or(id), &answer);
         }
         Some(answer)
     }
@@ -119,6 +121,8 @@ struct Reading {
     inspection: Inspection,
     events: Events,
     under_way: Option<UnderWay>,
+    /// The answer has passed. What the server still says is no second one.
+    answered: bool,
 }
 
 impl Reading {
@@ -129,7 +133,11 @@ impl Reading {
             let step = match timeout {
                 Some(timeout) => match tokio::time::timeout(timeout, self.events.step()).await {
                     Ok(step) => step,
-                    Err(_late) => return Some(self.late(timeout).await),
+                    Err(_late) if self.answered => return None,
+                    Err(_late) => {
+                        let (server, seconds) = (self.inspection.remote.name().to_owned(), timeout.as_secs());
+                        return Some(self.failed(CallError::Timeout { server, seconds }).await);
+                    }
                 },
                 None => self.events.step().await,
             };
@@ -137,7 +145,14 @@ impl Reading {
                 Step::Event(event) => event,
                 // Whatever keeps the server's connection open keeps the client's open.
                 Step::Part => return Some((Bytes::from_static(b":\n\n"), self)),
-                Step::End => {
+                Step::TooLarge if !self.answered && self.inspection.request.is_some() => {
+                    let (server, limit) = (
+                        self.inspection.remote.name().to_owned(),
+                        self.inspection.remote.options.max_message,
+                    );
+                    return Some(self.failed(CallError::AnswerTooLarge { server, limit }).await);
+                }
+                Step::End | Step::TooLarge => {
                     if let Some(under_way) = self.under_way.take() {
                         under_way.answered();
                     }
@@ -150,6 +165,9 @@ impl Reading {
             }
             // An event without data only says where a stream can be taken up again.
             if !event.data.is_empty() {
+                self.answered |= Message::parse(event.data.clone()).is_ok_and(|message| {
+                    message.kind() == Kind::Response && self.inspection.request.is_some()
+                });
                 let Some(data) = self.inspection.look(event.data).await else {
                     tracing::warn!(
                         server = self.inspection.remote.name(),
@@ -165,12 +183,11 @@ impl Reading {
         }
     }
 
-    /// The server was silent for too long: that is the answer.
-    async fn late(mut self, timeout: std::time::Duration) -> (Bytes, Self) {
-        let server = self.inspection.remote.name().to_owned();
-        let error = CallError::Timeout { server, seconds: timeout.as_secs() };
+    /// There will be no answer but this.
+    async fn failed(mut self, error: CallError) -> (Bytes, Self) {
         let answer = error.to_message(self.inspection.id().as_deref());
         let answer = self.inspection.look(answer).await.unwrap_or_default();
+        self.answered = true;
         self.events.end();
         (mcp::sse::encode(&answer, None), self)
     }

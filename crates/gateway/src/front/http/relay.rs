@@ -93,22 +93,52 @@ async fn relay(
     let under_way = UnderWay::begin(session.as_ref(), &call.message);
     let call = remote.before(call).await?;
     let (after, id) = (call.after(), call.message.id());
-    if let (Some(session), Some(id)) = (&session, &id) {
-        // Hooks take time, and who has cancelled meanwhile wants no answer.
-        if session.connection.is_cancelled(id) {
-            return Ok(accepted());
-        }
-        if let Some(after) = &after {
+    let waiting = match (&session, &id, &after) {
+        (Some(session), Some(id), Some(after)) => {
             session.keep_after(id, after)?;
+            Some(Waiting { session: Arc::clone(session), id: id.clone(), goes_on: false })
         }
+        (Some(session), Some(id), None) => {
+            session.forget_answered(id);
+            None
+        }
+        _ => None,
+    };
+    // Hooks take time, and who has cancelled meanwhile wants no answer.
+    if let (Some(session), Some(id), true) = (&session, &id, call.hooked.is_some())
+        && session.connection.is_cancelled(id)
+    {
+        return Ok(accepted());
     }
     let sent = send(front, inbound, remote, Sending { call, session, connection, under_way }).await;
     match (sent, after) {
         (Err(error), Some(after)) => {
             let answer = Box::pin(after.answer(error.to_message(id.as_deref()))).await;
+            drop(waiting);
             Ok(json(error.status(), answer))
         }
-        (sent, _) => sent,
+        (sent, _) => {
+            // Its answer is on its way, on this stream or another.
+            if let (Ok(_), Some(mut waiting)) = (&sent, waiting) {
+                waiting.goes_on = true;
+            }
+            sent
+        }
+    }
+}
+
+/// A request whose answer hooks are to see, until it is known that one comes.
+struct Waiting {
+    session: Arc<Session>,
+    id: Bytes,
+    goes_on: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.goes_on {
+            self.session.let_go_of_after(&self.id);
+        }
     }
 }
 
@@ -264,7 +294,7 @@ fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
     let id = message.head().request_id.as_ref().map(|span| message.slice(span));
     let (Some(id), Some(session)) = (id, session) else { return false };
     let _relayed_not_linked = session.connection.cancel(&id);
-    session.forget_after(&id);
+    session.let_go_of_after(&id);
     session.connection.is_under_way(&id)
 }
 

@@ -91,7 +91,7 @@ impl Session {
         while state.afters.len() >= MOST_AFTERS || held + after.size() > MOST_HELD {
             // One that was answered may be asked for again; one that was not will be.
             let Some(at) = state.afters.iter().position(|(_, kept)| kept.answered) else {
-                return Err(CallError::Busy { server: self.server.name().to_owned(), limit: MOST_AFTERS });
+                return Err(CallError::TooManyUnanswered { limit: MOST_AFTERS });
             };
             held -= state.afters.remove(at).map_or(0, |(_, kept)| size(&kept));
         }
@@ -99,10 +99,18 @@ impl Session {
         Ok(())
     }
 
-    /// Nobody waits for the answer to `id` any more.
-    pub fn forget_after(&self, id: &Bytes) {
+    /// Nobody waits for the answer to `id` any more. Should it come all the same, hooks see it.
+    pub fn let_go_of_after(&self, id: &Bytes) {
         let same = same_id(id);
-        self.lock().afters.retain(|(other, kept)| *other != same || kept.answered);
+        if let Some((_, kept)) = self.lock().afters.iter_mut().find(|(other, _)| *other == same) {
+            kept.answered = true;
+        }
+    }
+
+    /// The id is used again, by a request that no hook is for.
+    pub fn forget_answered(&self, id: &Bytes) {
+        let same = same_id(id);
+        self.lock().afters.retain(|(other, kept)| *other != same || !kept.answered);
     }
 
     /// The hooks for the answer to `id`.

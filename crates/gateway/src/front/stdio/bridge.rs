@@ -97,15 +97,23 @@ impl Bridge {
 
     /// A request of a server that speaks HTTP+SSE.
     fn over_link(&self, link: Arc<Link>, call: Call) {
+        let id = call.message.id().unwrap_or_default();
+        // Before hooks: a cancel and the host's end find it then.
+        if let Err(error) = self.connection.begin(&id) {
+            self.outbox.finish(error.to_message(Some(&id)));
+            return;
+        }
         if self.remote.options.hooks.of(&call.message).is_none() {
             return call::over_link(&link, &self.connection, &call, &self.outbox);
         }
         let bridge = self.clone();
         self.remote.tasks.spawn(async move {
-            let id = call.message.id();
             match bridge.remote.before(call).await {
                 Ok(call) => call::over_link(&link, &bridge.connection, &call, &bridge.outbox),
-                Err(error) => drop(bridge.outbox.finish(error.to_message(id.as_deref()))),
+                Err(error) => {
+                    bridge.outbox.finish(error.to_message(Some(&id)));
+                    bridge.connection.end(&id);
+                }
             }
         });
     }
@@ -138,7 +146,7 @@ impl Bridge {
             Ok(Opened::Streamable(answer)) => drop(self.outbox.finish(answer)),
             Ok(Opened::OldSse(link)) => {
                 self.lock().link = Some(Arc::clone(&link));
-                call::over_link(&link, &self.connection, &call, &self.outbox);
+                self.over_link(link, call);
             }
             Err(error) => drop(self.outbox.finish(error.to_message(Some(&id)))),
         }

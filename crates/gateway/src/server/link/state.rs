@@ -160,6 +160,11 @@ impl Pending {
 
     /// Nothing will come any more. A stream of its own ends; a host's pipe goes on.
     pub(super) fn release(&self) {
+        // At its deadline it has been answered, perhaps by hooks that are still at it.
+        let told = matches!(self.given_up, Some((_, GivenUp::Deadline)));
+        if told && matches!(self.reply, Reply::Stream(_, Some(_))) {
+            return;
+        }
         self.connection.end(&self.id);
         if let Reply::Stream(outbox, _) = &self.reply {
             outbox.close_unless_shared(&self.connection);
