@@ -192,6 +192,9 @@ async fn memory_and_descriptors_are_back_after_many_hostile_scripts() {
             let _outcome = rig.run(&rig.hostile).await;
         }
         done += 1;
+        if done % 2_500 == 0 {
+            println!("{done} runs: {:?}", held());
+        }
         // The first round is for what is made once: pages, caches, arenas of the allocator.
         if done == scripts.len() {
             before = Some(held());
