@@ -52,6 +52,11 @@ enum Command {
     /// List, rotate and publish the keys that sign who calls, and verify what they signed.
     #[command(subcommand)]
     Keys(commands::keys::KeysCommand),
+    /// See who called what, when, and how it ended.
+    Calls(Box<commands::calls::CallsArgs>),
+    /// Check the record of calls, or write it out for other programs.
+    #[command(subcommand)]
+    Ledger(commands::ledger::LedgerCommand),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(commands::config::ConfigCommand),
@@ -92,6 +97,8 @@ pub fn run() -> anyhow::Result<()> {
         Command::Uninstall(arguments) => commands::install::uninstall(&global, &arguments),
         Command::Doctor(arguments) => commands::doctor::run(&global, &arguments),
         Command::Keys(command) => commands::keys::run(&global, command),
+        Command::Calls(arguments) => commands::calls::run(&global, &arguments),
+        Command::Ledger(command) => commands::ledger::run(&global, &command),
         Command::Config(command) => commands::config::run(&command),
         Command::Hooks(command) => commands::hooks::run(&global, command),
         Command::Announce(arguments) => commands::announce::run(&global, &arguments),

@@ -1,11 +1,13 @@
 //! One file a command.
 
 pub mod announce;
+pub mod calls;
 pub mod config;
 pub mod doctor;
 pub mod hooks;
 pub mod install;
 pub mod keys;
+pub mod ledger;
 pub mod serve;
 pub mod servers;
 pub mod token;

@@ -6,6 +6,7 @@
 //!                                           fixed.rs, variables.rs
 //!                               serve.rs    [serve]; workspace.rs [workspace]; hosts.rs [hosts.NAME]
 //!                               hooks.rs    [hooks], and the `hooks` of a server
+//!                               ledger.rs   [ledger]; telemetry.rs [telemetry]
 //! ```
 //!
 //! **Invariant:** a file with a mistake yields no [`Config`], only every mistake in it. A key that this version
@@ -17,6 +18,7 @@ mod fixed;
 mod hooks;
 mod hosts;
 mod http;
+mod ledger;
 mod lookup;
 mod mistake;
 mod names;
@@ -24,6 +26,7 @@ mod serve;
 mod server;
 mod stdio;
 mod table;
+mod telemetry;
 mod units;
 mod value;
 mod variables;
@@ -43,18 +46,20 @@ use table::Table;
 pub use environment::Environment;
 pub use hooks::HooksConfig;
 pub use http::check_url;
+pub use ledger::LedgerConfig;
 pub use lookup::{Sources, load};
 pub use mistake::{ConfigErrors, Mistake};
 pub use names::{check_header, check_variable, is_variable};
 pub use serve::{Auth, OpenToOthers, ServeConfig};
+pub use telemetry::TelemetryConfig;
 pub use value::entry_header_value;
 pub use variables::pass_variable;
 
 /// What a daemon waits for a silent call. `wrap` leaves it to the host, which has a deadline of its own.
 const SERVE_TIMEOUT: Duration = Duration::from_mins(10);
 
-const KEYS: [&str; 5] = ["servers", "serve", "workspace", "hosts", "hooks"];
-const LATER_KEYS: [&str; 2] = ["sessions", "ledger"];
+const KEYS: [&str; 7] = ["servers", "serve", "workspace", "hosts", "hooks", "ledger", "telemetry"];
+const LATER_KEYS: [&str; 1] = ["sessions"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -67,6 +72,9 @@ pub struct Config {
     pub hosts: Vec<HostSpec>,
     /// Beside the servers and not in them: a server whose hooks change is still the same and keeps running.
     pub hooks: HooksConfig,
+    pub ledger: LedgerConfig,
+    /// None: nothing is exported.
+    pub telemetry: Option<TelemetryConfig>,
     /// None: no file was found.
     pub path: Option<PathBuf>,
     /// What is allowed and probably not meant.
@@ -141,7 +149,9 @@ pub fn parse(
     let (roots, hosts) = (workspace::roots(context, &root), hosts::read(context, &root));
     let (servers, of_server) = servers(context, &root, purpose);
     let hooks = HooksConfig { of_server, ..hooks::read(context, &root) };
-    let config = Config { servers, serve, roots, hosts, hooks, path: None, warnings: Vec::new() };
+    let (ledger, telemetry) = (ledger::read(context, &root), telemetry::read(context, &root, purpose));
+    let (path, warnings) = (None, Vec::new());
+    let config = Config { servers, serve, roots, hosts, hooks, ledger, telemetry, path, warnings };
     finish(config, found.into_inner())
 }
 

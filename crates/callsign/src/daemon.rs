@@ -26,6 +26,7 @@ use crate::config::{self, Auth, Config, Environment, Purpose, Sources};
 use crate::exit::{Code, Failure};
 use crate::hooking::{Broken, Hooking, LOOK, stamp};
 use crate::identification::{self, Parts};
+use crate::recording;
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
 
@@ -110,14 +111,28 @@ pub fn run(
         let tasks = TaskTracker::new();
         let host = Arc::new(HostEnvironment(std::env::vars_os().collect()));
         let identification = identification_for(&plan.state, &plan.config, &host)?;
-        let around =
-            Surroundings { spawner, host, identification: Arc::clone(&identification), tasks: tasks.clone() };
+        let (sending, exporting) = (CancellationToken::new(), TaskTracker::new());
+        let sinks = recording::assemble(recording::Parts {
+            config: &plan.config,
+            state: Some(&plan.state),
+            host: &host,
+            kind: "serve",
+            tasks: &exporting,
+            stop: sending.clone(),
+        })?;
+        let around = Surroundings {
+            spawner,
+            host,
+            identification: Arc::clone(&identification),
+            tasks: tasks.clone(),
+            sinks: Arc::clone(&sinks),
+        };
         let house = House { plan, around };
         let servers = house.servers(&house.plan.config, None);
         house.plan.hooking.give_to_all(&servers);
         let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
-        let front =
-            Arc::new(Front::new(servers, house.access(listen, tokens), identification, tasks.clone()));
+        let access = house.access(listen, tokens);
+        let front = Arc::new(Front::new(servers, access, identification, Arc::clone(&sinks), tasks.clone()));
         let signals = stop_on_signals(stop.clone())?;
         let mut threads = Vec::new();
         for index in 1..workers {
@@ -144,14 +159,19 @@ pub fn run(
         if tokio::time::timeout(ENDING, tasks.wait()).await.is_err() {
             tracing::warn!("some processes did not end in time; their supervisors go on ending them");
         }
-        anyhow::Ok(threads)
+        sending.cancel();
+        exporting.close();
+        exporting.wait().await;
+        anyhow::Ok((threads, sinks))
     });
     // Also where something failed: a worker that has been started must not be left waiting.
     stop.cancel();
     ended.cancel();
-    for thread in served? {
+    let (threads, sinks) = served?;
+    for thread in threads {
         let _panicked = thread.join();
     }
+    recording::close(&sinks);
     Ok(())
 }
 
@@ -206,6 +226,7 @@ fn identification_for(
         host: Arc::clone(host),
         forced: None,
         seals: None,
+        exports_spans: config.telemetry.is_some(),
     })
 }
 
@@ -245,6 +266,7 @@ impl House {
         let Some(path) = self.plan.config.path.clone() else { return };
         let (mut seen, mut broken) = (stamp(&path), Broken::default());
         let mut serve = self.plan.config.serve.clone();
+        let mut recording = (self.plan.config.ledger.clone(), self.plan.config.telemetry.clone());
         loop {
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
@@ -298,6 +320,12 @@ impl House {
                 tracing::warn!("[serve] has changed: that takes effect at the next start");
                 serve = config.serve.clone();
             }
+            if (&config.ledger, &config.telemetry) != (&recording.0, &recording.1) {
+                tracing::warn!("[ledger] or [telemetry] has changed: that takes effect at the next start");
+                recording = (config.ledger.clone(), config.telemetry.clone());
+            }
+            config.telemetry.clone_from(&self.plan.config.telemetry);
+            recording::learn(&self.around.sinks.redactor, config.servers.iter(), &self.around.host);
             // Who calls is found out in another way now; sessions that were opened under the old one end.
             let before = front.servers();
             let servers = self.servers(&config, (!restart).then_some(&*before));

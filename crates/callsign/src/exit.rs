@@ -6,13 +6,17 @@
 //! | 1 | something unexpected: a bug of ours, or of the machine |
 //! | 2 | the command line is wrong (clap's own code) |
 //! | 3 | the configuration is wrong |
-//! | 4 | the state directory cannot be used, or a daemon already runs on it |
+//! | 4 | the state directory cannot be used, a daemon already runs on it, or the ledger cannot be read |
 //! | 5 | a server could not be started or reached |
 //! | 6 | the address to listen on is taken or not ours |
+//! | 7 | the ledger is not what was written, or there is no key to tell |
 //!
 //! An expected error prints `error: …`, and `hint: …` where we know what to do about it.
 
 use std::io::{self, Write};
+
+use identity::notary::NotaryError;
+use ledger::LedgerError;
 
 use crate::config::{ConfigErrors, OpenToOthers};
 use crate::state::StateError;
@@ -27,6 +31,7 @@ pub enum Code {
     State = 4,
     Server = 5,
     Listen = 6,
+    Unverified = 7,
 }
 
 impl From<Code> for std::process::ExitCode {
@@ -83,6 +88,12 @@ fn classify(error: &anyhow::Error) -> (Code, Option<String>) {
     if let Some(error) = find::<TokenError>(error) {
         return of_tokens(error);
     }
+    if let Some(error) = find::<LedgerError>(error) {
+        return (Code::State, of_ledger(error));
+    }
+    if find::<NotaryError>(error).is_some() {
+        return (Code::State, None);
+    }
     find::<StateError>(error).map_or((Code::Unexpected, None), |error| (Code::State, of_state(error)))
 }
 
@@ -110,6 +121,24 @@ fn of_state(error: &StateError) -> Option<String> {
         StateError::AlreadyRuns { .. } => {
             Some("use that one, stop it, or choose another --state-dir".to_owned())
         }
+    }
+}
+
+fn of_ledger(error: &LedgerError) -> Option<String> {
+    match error {
+        LedgerError::Absent(_) => {
+            Some("calls are written down when a host calls through `callsign wrap` or `callsign serve`".to_owned())
+        }
+        // These say it themselves: a process that writes has nothing but its log.
+        LedgerError::NoDirectory(_)
+        | LedgerError::Newer { .. }
+        | LedgerError::Damaged { .. }
+        | LedgerError::Full
+        | LedgerError::Locked(_)
+        | LedgerError::Unwritable { .. }
+        | LedgerError::Failed { .. }
+        | LedgerError::Behind(_)
+        | LedgerError::Closed => None,
     }
 }
 

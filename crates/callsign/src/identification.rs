@@ -27,10 +27,12 @@ pub struct Parts<'a> {
     /// `--host`.
     pub forced: Option<String>,
     pub seals: Option<Seals>,
+    /// Whether spans are sent to somebody.
+    pub exports_spans: bool,
 }
 
 pub fn assemble(parts: Parts<'_>) -> anyhow::Result<Arc<Identification>> {
-    let Parts { state, hosts, roots, host, forced, seals } = parts;
+    let Parts { state, hosts, roots, host, forced, seals, exports_spans } = parts;
     let keyring = state.and_then(keyring);
     let announcements = state.map(|state| Announcements::new(state.path()));
     let mut random = [0_u8; 9];
@@ -43,6 +45,7 @@ pub fn assemble(parts: Parts<'_>) -> anyhow::Result<Arc<Identification>> {
         signer: keyring.map(Signer::new).transpose()?,
         host,
         clock: now_ms,
+        exports_spans,
         call_prefix: format!(
             "cs-{}-",
             base64::Engine::encode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, random)

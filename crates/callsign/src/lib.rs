@@ -9,6 +9,8 @@ pub mod example;
 pub mod exit;
 pub mod hooking;
 pub mod identification;
+pub mod notary;
 pub mod output;
+pub mod recording;
 pub mod state;
 pub mod tokens;

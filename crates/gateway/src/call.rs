@@ -16,7 +16,7 @@ use model::Isolation;
 
 use crate::caller::{Call, Caller};
 use crate::connection::{Callers, Connection, Outlet};
-use crate::hooked::{After, Asker};
+use crate::ending::{Answered, Asker, Ending};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::Pipes;
@@ -35,6 +35,7 @@ pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, re
     let id = call.message.id().unwrap_or_default();
     // If the first request with this id is still under way, nothing of it may be touched.
     if let Err(error) = connection.begin(&id) {
+        call.failed(&error);
         reply.finish(error.to_message(Some(&id)));
         return Sent::Answered;
     }
@@ -42,32 +43,19 @@ pub async fn request(pipes: &Pipes, connection: &Arc<Connection>, call: Call, re
         connection.will_last(&id);
     }
     let mut under_way = UnderWay { connection, id: &id, sent: false };
-    let call = match hooks {
-        Some(chain) => pipes.pool.before(chain, call).await,
-        None => Ok(call),
-    };
-    let (error, after) = match call {
-        Err(error) => (error, None),
+    let (error, ending) = match pipes.pool.ready(hooks, call).await {
+        Err(error) => (error, Ending::default()),
         Ok(call) => match carry(pipes, connection, &call, &reply).await {
             Ok(sent) => {
                 under_way.sent = matches!(sent, Sent::To(..));
                 return sent;
             }
-            Err(error) => (error, call.after()),
+            Err(error) => (error, call.ending()),
         },
     };
-    finish(&reply, error.to_message(Some(&id)), after).await;
+    reply.finish(Box::pin(ending.answer(Some(&id), Answered::Failed(&error))).await);
     drop(under_way);
     Sent::Answered
-}
-
-/// Answers a request that no server answers.
-async fn finish(reply: &Outbox, answer: Bytes, after: Option<Arc<After>>) {
-    let answer = match after {
-        Some(after) => Box::pin(after.answer(answer)).await,
-        None => answer,
-    };
-    reply.finish(answer);
 }
 
 /// Forgets a request that never reached a server, also when whoever carried it went away.
@@ -104,9 +92,13 @@ pub fn request_at_once(
     let id = message.id()?;
     let (caller_key, _) = caller_of(connection, call);
     let (child, key) = connection.begin_at_once(&caller_key, &id)?;
+    if !call.begin_at_once() {
+        connection.end(&id);
+        return None;
+    }
     let sent = (pipes.pool.stamp(call)).and_then(|stamp| {
         let asked = Asked { message, stamp: &stamp, question: None };
-        child.link.call_as(key, connection, asked, Reply::Stream(Arc::clone(reply), None))
+        child.link.call_as(key, connection, asked, Reply::Stream(Arc::clone(reply), call.ending()))
     });
     if sent.is_err() {
         // Nothing was sent; the long way finds or starts another child.
@@ -150,7 +142,8 @@ async fn carry(
         let child = match route(pipes, connection, call, question.as_ref()).await? {
             Route::Child(child) => child,
             Route::StandIn(answer) => {
-                finish(reply, as_answer_to(&answer, &id), call.after()).await;
+                let answered = Answered::By(&answer, as_answer_to(&answer, &id));
+                reply.finish(Box::pin(call.ending().answer(Some(&id), answered)).await);
                 return Ok(Sent::Answered);
             }
         };
@@ -180,8 +173,10 @@ async fn send(
         && let Some(uri) = message.head().name.as_ref().map(|span| message.slice(span))
         && child.link.leave_subscription(&uri, connection)
     {
-        let id = String::from_utf8_lossy(&id);
-        reply.finish(Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)));
+        let text = String::from_utf8_lossy(&id);
+        let left = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{text},"result":{{}}}}"#));
+        let answer = Message::parse(left.clone())?;
+        reply.finish(Box::pin(call.ending().answer(Some(&id), Answered::By(&answer, left))).await);
         return Ok(Sent::Answered);
     }
     if !child.link.outbox.has_room()
@@ -199,7 +194,7 @@ async fn send(
     }
     let stamp = pipes.pool.stamp(call)?;
     let asked = Asked { message, stamp: &stamp, question: call.question() };
-    let key = child.link.call(connection, asked, Reply::Stream(Arc::clone(reply), call.after()))?;
+    let key = child.link.call(connection, asked, Reply::Stream(Arc::clone(reply), call.ending()))?;
     if !connection.sent(&id, &child.link, key) {
         child.link.cancel(key, None);
     }
@@ -385,19 +380,15 @@ pub fn over_link(link: &Arc<Link>, connection: &Arc<Connection>, call: &Call, re
         connection.end(&id);
         return reply.close_unless_shared(connection);
     }
-    let to = Reply::Stream(Arc::clone(reply), call.after());
+    let to = Reply::Stream(Arc::clone(reply), call.ending());
     let sent = link
         .stamp(call)
         .and_then(|stamp| link.call(connection, Asked { message, stamp: &stamp, question: None }, to));
-    match (sent, call.after()) {
-        (Ok(key), _) => drop(connection.sent(&id, link, key)),
-        (Err(error), None) => {
-            connection.end(&id);
-            reply.finish(error.to_message(Some(&id)));
-        }
-        (Err(error), Some(after)) => {
+    match sent {
+        Ok(key) => drop(connection.sent(&id, link, key)),
+        Err(error) => {
             let (outbox, connection) = (Arc::clone(reply), Arc::clone(connection));
-            after.finish(error.to_message(Some(&id)), Asker { outbox, connection, id });
+            call.ending().finish(Answered::Failed(&error), Asker { outbox, connection, id });
         }
     }
 }

@@ -20,10 +20,13 @@ use model::{Id, Identity, Placeholder, Principal, Trust};
 use serde::Deserialize;
 
 use crate::connection::Connection;
+use crate::ending::Ending;
 use crate::environment::HostEnvironment;
-use crate::hooked::{After, Hooked};
+use crate::hooked::Hooked;
+use crate::recorded::Record;
 use crate::respond::CallError;
 use crate::strip::strip;
+use crate::traced::{self, Traced};
 
 pub use stamp::Stamp;
 pub use workspaces::Workspaces;
@@ -41,6 +44,8 @@ pub struct Identification {
     pub clock: fn() -> u64,
     /// What our own ids of calls begin with, different in every process.
     pub call_prefix: String,
+    /// Calls get spans of their own.
+    pub exports_spans: bool,
 }
 
 /// Who makes a request.
@@ -55,6 +60,8 @@ pub struct Caller {
     pub workspace_refused: Option<String>,
     /// What was forged, and removed.
     pub spoof: Vec<Cow<'static, str>>,
+    /// Where the call stands in a trace.
+    pub trace: Option<Traced>,
 }
 
 /// A request, and who makes it.
@@ -64,11 +71,13 @@ pub struct Call {
     pub caller: Arc<Caller>,
     /// None: no hook has seen it.
     pub hooked: Option<Arc<Hooked>>,
+    /// None: it is not noted.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Call {
     pub fn new(message: Message, caller: Arc<Caller>) -> Self {
-        Self { message, caller, hooked: None }
+        Self { message, caller, hooked: None, record: None }
     }
 
     /// The configured headers as hooks left them.
@@ -89,8 +98,22 @@ impl Call {
         }
     }
 
-    pub fn after(&self) -> Option<Arc<After>> {
-        self.hooked.as_ref().and_then(|hooked| hooked.after.clone())
+    /// What is done once it has its answer.
+    pub fn ending(&self) -> Ending {
+        let after = self.hooked.as_ref().and_then(|hooked| hooked.after.clone());
+        Ending { record: self.record.clone(), after }
+    }
+
+    /// Notes that it goes out now. False: that must be waited for.
+    pub fn begin_at_once(&self) -> bool {
+        self.record.as_ref().is_none_or(|record| record.begin_at_once(self))
+    }
+
+    /// Notes that it came to nothing.
+    pub fn failed(&self, error: &CallError) {
+        if let Some(record) = &self.record {
+            record.failed(error);
+        }
     }
 }
 
@@ -115,6 +138,7 @@ impl Caller {
             workspace: None,
             workspace_refused: None,
             spoof: Vec::new(),
+            trace: None,
         }
     }
 
@@ -156,6 +180,7 @@ impl Identification {
         message: Message,
     ) -> Result<Call, CallError> {
         let (message, stripped) = strip(message)?;
+        let (message, trace) = traced::take(message, headers, self.exports_spans);
         if message.method() == "initialize" {
             connection.set_standing(self.standing(connection.channel, Some(&message)));
         }
@@ -180,6 +205,8 @@ impl Identification {
             let session = identity.session.as_ref().map_or("unknown", Id::as_str);
             tracing::warn!(
                 session,
+                thread = identity.thread.as_ref().map(Id::as_str),
+                call = identity.call.as_ref().map(Id::as_str),
                 forged = spoof.join(", "),
                 "removed from a request: it stood there under our names"
             );
@@ -189,7 +216,7 @@ impl Identification {
             Some(said) => self.workspaces.resolve(&said),
         };
         let principal = connection.principal.clone();
-        let caller = Arc::new(Caller { identity, principal, workspace, workspace_refused, spoof });
+        let caller = Arc::new(Caller { identity, principal, workspace, workspace_refused, spoof, trace });
         drop(name);
         connection.note_caller(&caller, message.method());
         Ok(Call::new(message, caller))

@@ -9,7 +9,6 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -21,10 +20,9 @@ use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::{Call, Caller};
-use crate::connection::Connection;
 use crate::front::http::MAX_INBOUND;
-use crate::outbox::Outbox;
 use crate::respond::CallError;
+use crate::server::link::LinkOptions;
 use crate::strip::strip;
 
 /// What hooks are fired for.
@@ -75,12 +73,12 @@ impl std::fmt::Debug for Hooked {
 /// Runs the hooks before a call. `configured` are the headers it would be sent with.
 pub async fn before(
     chain: Arc<Chain>,
-    server: &str,
+    options: &Arc<LinkOptions>,
     configured: Pairs,
     tasks: &TaskTracker,
     call: Call,
 ) -> Result<Call, CallError> {
-    let Call { message, caller, .. } = call;
+    let Call { message, caller, record, .. } = call;
     let question = crate::call::stand_in_question(&message);
     let slice = |span: &Option<mcp::Span>| span.as_ref().map(|span| message.slice(span));
     let draft = Draft {
@@ -90,8 +88,11 @@ pub async fn before(
         ..Draft::default()
     };
     let draft = if chain.handles(Event::Before) {
-        let input = input(server, &message, &caller);
-        chain.run(&input, draft).await.map_err(|fault| CallError::before(&fault))?
+        let input = input(&options.server, &message, &caller);
+        let begun = Instant::now();
+        let ran = chain.run(&input, draft).await;
+        options.recorder.meters.hooks.observe(begun.elapsed());
+        ran.map_err(|fault| CallError::before(&fault))?
     } else {
         draft
     };
@@ -99,7 +100,7 @@ pub async fn before(
     let after = chain.handles(Event::After).then(|| {
         Arc::new(After {
             chain,
-            server: server.into(),
+            options: Arc::clone(options),
             message: message.clone(),
             caller: Arc::clone(&caller),
             begun: Instant::now(),
@@ -113,7 +114,7 @@ pub async fn before(
         arguments_changed: draft.arguments_changed,
         after,
     };
-    Ok(Call { message, caller, hooked: Some(Arc::new(hooked)) })
+    Ok(Call { message, caller, hooked: Some(Arc::new(hooked)), record })
 }
 
 fn input<'a>(server: &'a str, message: &'a Message, caller: &'a Caller) -> Input<'a> {
@@ -209,12 +210,12 @@ impl CallError {
 #[derive(Debug)]
 pub struct After {
     chain: Arc<Chain>,
-    server: Box<str>,
+    options: Arc<LinkOptions>,
     /// As it was sent.
     message: Message,
     caller: Arc<Caller>,
     begun: Instant,
-    tasks: TaskTracker,
+    pub tasks: TaskTracker,
 }
 
 impl After {
@@ -223,15 +224,10 @@ impl After {
         self.message.bytes().len()
     }
 
-    /// The answer as its caller gets it.
-    pub async fn answer(&self, answer: Bytes) -> Bytes {
-        let Ok(message) = Message::parse(answer.clone()) else { return answer };
-        let id = message.id();
-        match self.run(&message).await {
-            Ok(None) => answer,
-            Ok(Some(changed)) => changed,
-            Err(error) => error.to_message(id.as_deref()),
-        }
+    /// The answer as its caller gets it, or why it is withheld.
+    pub async fn answer(&self, answer: Bytes) -> Result<Bytes, CallError> {
+        let Ok(message) = Message::parse(answer.clone()) else { return Ok(answer) };
+        Ok(self.run(&message).await?.unwrap_or(answer))
     }
 
     async fn run(&self, answer: &Message) -> Result<Option<Bytes>, CallError> {
@@ -251,9 +247,12 @@ impl After {
             arguments: self.message.head().arguments.as_ref().map(|span| self.message.slice(span)),
             changed: false,
         };
-        let input = input(&self.server, &self.message, &self.caller);
+        let input = input(&self.options.server, &self.message, &self.caller);
         let what = if ended.result.is_some() { WITHHELD } else { FAILED };
-        let ended = self.chain.run(&input, ended).await.map_err(|fault| CallError::after(what, &fault))?;
+        let begun = Instant::now();
+        let ran = self.chain.run(&input, ended).await;
+        self.options.recorder.meters.hooks.observe(begun.elapsed());
+        let ended = ran.map_err(|fault| CallError::after(what, &fault))?;
         Ok(match (ended.changed, ended.result, &head.result) {
             (true, Some(result), Some(span)) => {
                 Some(answer.with(&mut [Edit { span: span.clone(), with: &result }]))
@@ -261,37 +260,6 @@ impl After {
             _ => None,
         })
     }
-
-    /// Answers the caller, at once if the hooks are quick.
-    pub fn finish(self: Arc<Self>, answer: Bytes, to: Asker) {
-        let tasks = self.tasks.clone();
-        let mut work = Box::pin(self.finishing(answer, to));
-        let mut context = Context::from_waker(Waker::noop());
-        if work.as_mut().poll(&mut context).is_pending() {
-            tasks.spawn(work);
-        }
-    }
-
-    /// The same for whoever must not wait: it holds a lock.
-    pub fn finish_later(self: Arc<Self>, answer: Bytes, to: Asker) {
-        let tasks = self.tasks.clone();
-        tasks.spawn(self.finishing(answer, to));
-    }
-
-    async fn finishing(self: Arc<Self>, answer: Bytes, to: Asker) {
-        let answer = self.answer(answer).await;
-        // The request is under way until its answer is queued: a host's end waits for that.
-        to.outbox.finish(answer);
-        to.connection.end(&to.id);
-    }
-}
-
-/// Who waits for an answer.
-#[derive(Debug)]
-pub struct Asker {
-    pub outbox: Arc<Outbox>,
-    pub connection: Arc<Connection>,
-    pub id: Bytes,
 }
 
 /// What a tool says of its failure. None: it has not failed.

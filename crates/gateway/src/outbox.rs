@@ -165,6 +165,15 @@ impl Outbox {
         }
     }
 
+    /// Messages that wait.
+    pub fn len(&self) -> usize {
+        self.lock().queue.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn is_closed(&self) -> bool {
         self.lock().closed
     }

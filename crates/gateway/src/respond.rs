@@ -94,6 +94,8 @@ pub enum CallError {
     TooManyUnanswered { limit: usize },
     #[error("`{0}` without an id is no request, and no notification either")]
     NotANotification(String),
+    #[error("the call was not made, because it could not be noted in the ledger first: {0}")]
+    Ledger(String),
     #[error("several callers share this server and it did not say whose client it asks")]
     NoSingleCaller,
 }
@@ -152,6 +154,7 @@ impl CallError {
             Self::TooManyUnanswered { .. } => row("server_busy", -31006, StatusCode::OK),
             Self::HookRefused { .. } => row("hook_refused", -31023, StatusCode::OK),
             Self::HookFailed { .. } => row("hook_failed", -31024, StatusCode::OK),
+            Self::Ledger(_) => row("ledger_unavailable", -31025, StatusCode::OK),
         }
     }
 

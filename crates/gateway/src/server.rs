@@ -24,6 +24,8 @@ use model::{Placeholder, Principal, ServerSpec, Transport};
 use crate::caller::{self, Call, Caller, Identification};
 use crate::connection::{Connection, Outlet};
 use crate::hooked::Slot;
+use crate::meters::Meters;
+use crate::recorded::Recorder;
 use crate::respond::CallError;
 use catalogue::Catalogue;
 use link::{Counters, LinkOptions};
@@ -38,6 +40,7 @@ pub struct Server {
     pub identification: Arc<Identification>,
     /// The hooks of its calls.
     pub hooks: Arc<Slot>,
+    pub recorder: Arc<Recorder>,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,16 @@ impl Server {
         let identification = Arc::clone(&around.identification);
         let ambient = spec.arguments.iter().map(|(name, _)| name.clone()).collect();
         let catalogue = Arc::new(Catalogue::new(spec.name.as_str(), spec.pin, ambient, fingerprints));
+        let recorder = Arc::new(Recorder {
+            sinks: Arc::clone(&around.sinks),
+            server: spec.name.as_str().into(),
+            capture: spec.capture,
+            meters: Meters::default(),
+            transport: match spec.transport {
+                Transport::Stdio(_) => telemetry::Transport::Pipe,
+                Transport::Http(_) => telemetry::Transport::Http,
+            },
+        });
         let options = Arc::new(LinkOptions {
             server: spec.name.as_str().to_owned(),
             hooks: Arc::clone(&hooks),
@@ -71,6 +84,7 @@ impl Server {
             catalogue: Arc::clone(&catalogue),
             counters: Arc::clone(&counters),
             identification: Arc::clone(&around.identification),
+            recorder: Arc::clone(&recorder),
         });
         let backend = match &spec.transport {
             Transport::Stdio(stdio) => {
@@ -79,7 +93,7 @@ impl Server {
             }
             Transport::Http(http) => Backend::Remote(Arc::new(Remote::new(http.clone(), options, around))),
         };
-        Self { spec, backend, counters, identification, hooks }
+        Self { spec, backend, counters, identification, hooks, recorder }
     }
 
     /// Finds out who makes a request, and whether this server wants to be asked by them.
@@ -90,8 +104,21 @@ impl Server {
         message: Message,
     ) -> Result<Call, CallError> {
         let call = self.identification.identify(connection, headers, message)?;
-        caller::permit(self.spec.require, self.name(), &call)?;
-        ambient::fill(&self.spec, self.catalogue(), call)
+        let permitted = caller::permit(self.spec.require, self.name(), &call)
+            .and_then(|()| ambient::fill(&self.spec, self.catalogue(), &call));
+        match permitted {
+            Ok(filled) => {
+                let mut call = filled.unwrap_or(call);
+                call.record = self.recorder.open(&call);
+                Ok(call)
+            }
+            Err(error) => {
+                if let Some(record) = self.recorder.open(&call) {
+                    record.failed(&error);
+                }
+                Err(error)
+            }
+        }
     }
 
     pub fn catalogue(&self) -> &Catalogue {

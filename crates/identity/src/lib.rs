@@ -27,6 +27,7 @@ pub mod canonical;
 pub mod evidence;
 pub mod keys;
 pub mod names;
+pub mod notary;
 pub mod projection;
 pub mod read;
 pub mod resolve;

@@ -7,9 +7,9 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 
 use crate::chain::{Hash, Link, MARK, NOTHING, hex, link};
 use crate::file::LedgerError;
+use crate::queue::Row;
 use crate::row::{Begin, End};
 use crate::seal::{Seal, Signature};
-use crate::writer::Row;
 
 /// The process that writes.
 #[derive(Debug, Clone)]
@@ -65,7 +65,8 @@ pub(crate) fn root(writer: &[ValueRef<'_>]) -> Hash {
     link("writer", &NOTHING, writer.iter().copied())
 }
 
-/// Writes rows whose numbers follow each other. Returns the number of the last.
+/// Writes rows whose numbers follow each other. Returns the number of the last. If they are there already they are not
+/// written again: a commit that failed at its very end may have been one.
 pub(crate) fn write(
     connection: &mut Connection,
     author: &Author,
@@ -77,6 +78,15 @@ pub(crate) fn write(
     let values = author.values();
     let mut mark = root(&values.each_ref().map(ValueRef::from));
     let (mut first, mut last) = (None, 0);
+    if let (Some(first), Some(last)) = (rows.first(), rows.last()) {
+        let there = last_of(&transaction, writer)?;
+        if there == signed(last.seq()) {
+            return Ok(last.seq());
+        }
+        if there >= signed(first.seq()) {
+            return Err(not_ours());
+        }
+    }
     for row in rows {
         let seq = match row {
             Row::Begin(seq, begin) => {
@@ -93,7 +103,7 @@ pub(crate) fn write(
     }
     let head = Head::read_signed(&transaction, seal)?;
     let batch = Batch {
-        id: head.batch + 1,
+        id: head.batch.checked_add(1).ok_or_else(not_ours)?,
         writer,
         first: signed(first.unwrap_or(last)),
         last: signed(last),
@@ -131,6 +141,13 @@ fn writer_id(transaction: &Transaction<'_>, author: &Author) -> rusqlite::Result
     Ok(transaction.last_insert_rowid())
 }
 
+/// The last row of a writer that is in a batch.
+fn last_of(transaction: &Transaction<'_>, writer: i64) -> rusqlite::Result<i64> {
+    transaction
+        .prepare_cached("SELECT coalesce(max(last), 0) FROM batches WHERE writer = ?")?
+        .query_row([writer], |row| row.get(0))
+}
+
 fn text(text: Option<&str>) -> ValueRef<'_> {
     text.map_or(ValueRef::Null, |text| ValueRef::Text(text.as_bytes()))
 }
@@ -161,10 +178,11 @@ fn insert_begin(
         ValueRef::Integer(signed(begin.size)),
         text(begin.arguments.as_deref()),
         text(begin.spoof.as_deref()),
+        text(begin.trace.as_deref()),
     ];
     insert(
         transaction,
-        "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         ("call", writer, seq),
         &values,
         mark,

@@ -1,7 +1,7 @@
 //! The ledger: every call, who made it and how it ended, provable afterwards.
 //!
 //! ```text
-//! Ledger::begin, end ─→ writer (queue, thread) ─→ batch (one transaction, chained, signed) ─→ file
+//! Ledger::begin, end ─→ queue ─→ thread ─→ batch (one transaction, chained, signed) ─→ file
 //! verify, calls      ←─ file
 //! ```
 //!
@@ -9,16 +9,19 @@
 //! signed and replaced with every batch.
 //!
 //! **Invariants:** a row leaves the queue when it is committed; with `strict` a call goes out after its row is on the
-//! disk; a file that cannot be understood is never written to; what retention removes leaves a chain that can be
-//! verified.
+//! disk; whoever makes a call never touches the file, its thread does; a file that cannot be understood is never written
+//! to; what retention removes leaves a chain that can be verified.
 
 mod batch;
 mod chain;
 mod file;
+mod lock;
 mod prune;
 mod query;
+mod queue;
 mod row;
 mod seal;
+mod thread;
 mod verify;
 mod writer;
 
@@ -27,9 +30,12 @@ mod tests;
 
 pub use file::{LedgerError, Place};
 pub use prune::Retention;
-pub use query::{Call, Filter, calls, changed_since, last_batch};
+pub use query::{
+    Call, Change, Changes, Filter, call, calls, changed_since, each_call, last_batch, unreadable,
+};
+pub use queue::Depth;
 pub use row::{Begin, End, Outcome};
 pub use rusqlite::Connection;
 pub use seal::{Seal, Signature};
 pub use verify::{Anchor, Finding, Report, verify};
-pub use writer::{Depth, Entry, Ledger, Options};
+pub use writer::{Entry, Ledger, Options};

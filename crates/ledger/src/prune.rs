@@ -16,29 +16,40 @@ pub struct Retention {
     pub size: Option<u64>,
 }
 
-/// Batches that go in one transaction: others want to write too.
-const AT_ONCE: i64 = 2000;
+impl Retention {
+    pub(crate) fn is_some(&self) -> bool {
+        self.age.is_some() || self.size.is_some()
+    }
+}
 
-/// Removes what is too old or too much, a piece at a time. Returns how many batches went.
-pub(crate) fn prune(
-    connection: &mut Connection,
-    retention: &Retention,
-    now: i64,
-    seal: &dyn Seal,
-) -> rusqlite::Result<i64> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let head = Head::read_signed(&transaction, seal)?;
+/// Rows that go in one transaction, about: others want to write too.
+const AT_ONCE: i64 = 20_000;
+/// Pages that are given back at once, for the same reason.
+const PAGES: u32 = 2000;
+
+/// What one transaction has removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Batches.
+    pub(crate) removed: i64,
+    /// It was not all.
+    pub(crate) more: bool,
+}
+
+/// The last batch that is too old or too much.
+pub(crate) fn goal(connection: &Connection, retention: &Retention, now: i64) -> rusqlite::Result<i64> {
+    let head = Head::read(connection)?.unwrap_or_default();
     let mut until = head.pruned;
     if let Some(age) = retention.age {
         let before = now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         // Clocks go back now and then, so the first that is young enough decides.
-        let young: Option<i64> = transaction
+        let young: Option<i64> = connection
             .query_row("SELECT id FROM batches WHERE at >= ? ORDER BY id LIMIT 1", [before], |row| row.get(0))
             .optional()?;
-        until = until.max(young.map_or(head.batch, |young| young - 1));
+        until = until.max(young.map_or(head.batch, |young| young.saturating_sub(1)));
     }
     if let Some(size) = retention.size {
-        let used: i64 = transaction.query_row(
+        let used: i64 = connection.query_row(
             "SELECT ((SELECT * FROM pragma_page_count) - (SELECT * FROM pragma_freelist_count)) \
              * (SELECT * FROM pragma_page_size)",
             [],
@@ -47,18 +58,29 @@ pub(crate) fn prune(
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         if used > size {
             // A tenth more than is too much, so that this is not done for every row.
-            let there = i128::from(head.batch - head.pruned);
+            let there = i128::from(head.batch) - i128::from(head.pruned);
             let too_many = there * i128::from(used - size) / i128::from(used) + there / 10 + 1;
-            until = until.max(head.pruned + i64::try_from(too_many).unwrap_or(i64::MAX / 2));
+            let too_many = i64::try_from(too_many).unwrap_or(i64::MAX);
+            until = until.max(head.pruned.saturating_add(too_many));
         }
     }
     // The last stays: it is what the next is chained to.
-    until = until.min(head.batch - 1).min(head.pruned + AT_ONCE);
-    if until <= head.pruned {
-        return Ok(0);
-    }
-    let chain: Hash =
-        transaction.query_row("SELECT chain FROM batches WHERE id = ?", [until], |row| row.get(0))?;
+    Ok(until.min(head.batch.saturating_sub(1)))
+}
+
+/// Removes the first of what goes, up to a batch. To be called under the lock.
+pub(crate) fn piece(
+    connection: &mut Connection,
+    goal: i64,
+    now: i64,
+    seal: &dyn Seal,
+) -> rusqlite::Result<Piece> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let head = Head::read_signed(&transaction, seal)?;
+    let goal = goal.min(head.batch.saturating_sub(1));
+    let Some((until, chain)) = last_of_piece(&transaction, head.pruned, goal)? else {
+        return Ok(Piece::default());
+    };
     for table in ["calls", "ends"] {
         transaction.execute(
             &format!(
@@ -71,11 +93,29 @@ pub(crate) fn prune(
     }
     transaction.execute("DELETE FROM batches WHERE id <= ?", [until])?;
     transaction.execute(
-        "DELETE FROM writers WHERE id NOT IN (SELECT writer FROM batches) AND opened < ?",
-        params![now - 24 * 3600 * 1000],
+        "DELETE FROM writers WHERE opened < ? AND NOT EXISTS (SELECT 1 FROM batches WHERE writer = writers.id)",
+        params![now.saturating_sub(24 * 3600 * 1000)],
     )?;
-    Head { pruned: until, pruned_chain: chain, ..head.clone() }.write(&transaction, seal)?;
+    let removed = until.saturating_sub(head.pruned);
+    Head { pruned: until, pruned_chain: chain, ..head }.write(&transaction, seal)?;
     transaction.commit()?;
-    connection.execute_batch("PRAGMA incremental_vacuum(2000)")?;
-    Ok(until - head.pruned)
+    connection.execute_batch(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+    Ok(Piece { removed, more: until < goal })
+}
+
+/// The batch up to which about so many rows are, and its link of the chain.
+fn last_of_piece(connection: &Connection, after: i64, goal: i64) -> rusqlite::Result<Option<(i64, Hash)>> {
+    let mut statement = connection
+        .prepare_cached("SELECT id, first, last, chain FROM batches WHERE id > ? AND id <= ? ORDER BY id")?;
+    let mut batches = statement.query([after, goal])?;
+    let (mut found, mut rows) = (None, 0_i64);
+    while let Some(batch) = batches.next()? {
+        let (first, last): (i64, i64) = (batch.get(1)?, batch.get(2)?);
+        rows = rows.saturating_add(last.saturating_sub(first).saturating_add(1).max(1));
+        if found.is_some() && rows > AT_ONCE {
+            break;
+        }
+        found = Some((batch.get(0)?, batch.get(3)?));
+    }
+    Ok(found)
 }

@@ -1,16 +1,26 @@
 //! Reading: which calls there were, and how they ended.
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::batch::life;
+use crate::file::LedgerError;
 use crate::row::Outcome;
 
 /// Which calls are wanted. None: any.
+///
+/// `session`, `thread`, `run` and the times are looked up; the others are compared, from the newest on: fast with a
+/// limit that is soon reached, else as slow as there are calls.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub session: Option<String>,
     pub thread: Option<String>,
+    pub run: Option<String>,
+    /// Not looked up: an index over values without an order would cost every write.
+    pub call: Option<String>,
     pub server: Option<String>,
     pub tool: Option<String>,
     pub host: Option<String>,
@@ -45,6 +55,7 @@ pub struct Call {
     pub size: u64,
     pub arguments: Option<String>,
     pub spoof: Option<String>,
+    pub trace: Option<String>,
     /// None: it is under way.
     pub outcome: Option<Outcome>,
     pub reason: Option<String>,
@@ -56,38 +67,84 @@ pub struct Call {
 
 const COLUMNS: &str = "c.writer, c.seq, c.at, c.host, c.session, c.thread, c.parent, c.run, c.turn, c.call, c.server, \
                        c.tool, c.method, c.workspace, c.trust, c.source, c.digest, c.size, c.arguments, c.spoof, \
-                       e.outcome, e.reason, e.target, e.micros, e.size, e.result, w.pid, w.life";
+                       e.outcome, e.reason, e.target, e.micros, e.size, e.result, w.pid, w.life, c.trace";
+
+const JOINED: &str = "FROM calls AS c LEFT JOIN ends AS e ON e.writer = c.writer AND e.of = c.seq \
+                      LEFT JOIN writers AS w ON w.id = c.writer";
 
 /// The calls that `filter` wants, oldest first.
 pub fn calls(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Call>> {
-    let (conditions, mut values) = conditions(filter);
+    let mut found = Vec::new();
     // The index is walked from its end, so that the newest of a limit are found without the others.
-    let mut sql = format!(
-        "SELECT {COLUMNS} FROM calls AS c LEFT JOIN ends AS e ON e.writer = c.writer AND e.of = c.seq \
-         LEFT JOIN writers AS w ON w.id = c.writer {conditions} ORDER BY c.at DESC, c.writer DESC, c.seq DESC"
-    );
-    // Whether an outcome is unknown is not in the file: see `outcome_of`.
-    let late = filter.outcome == Some(Outcome::Unknown);
-    if let Some(limit) = filter.limit.filter(|_| !late) {
+    walk(connection, filter, Order::NewestFirst, &mut |call| {
+        found.push(call);
+        ControlFlow::Continue(())
+    })?;
+    found.reverse();
+    Ok(found)
+}
+
+/// The same one by one, for as long as `visit` wants: there may be more than fit into memory.
+pub fn each_call(
+    connection: &Connection,
+    filter: &Filter,
+    visit: &mut dyn FnMut(Call) -> ControlFlow<()>,
+) -> rusqlite::Result<()> {
+    if filter.limit.is_none() {
+        return walk(connection, filter, Order::OldestFirst, visit);
+    }
+    // The newest are wanted, and the oldest of them first.
+    let _stopped = calls(connection, filter)?.into_iter().try_for_each(visit);
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    NewestFirst,
+    OldestFirst,
+}
+
+/// Whether an outcome is unknown is not in the file: see `read`.
+fn is_late(filter: &Filter) -> bool {
+    filter.outcome == Some(Outcome::Unknown)
+}
+
+pub(crate) fn statement(filter: &Filter, order: Order) -> (String, Vec<Value>) {
+    let (conditions, mut values) = conditions(filter);
+    let order = match order {
+        Order::NewestFirst => "c.at DESC, c.writer DESC, c.seq DESC",
+        Order::OldestFirst => "c.at, c.writer, c.seq",
+    };
+    let mut sql = format!("SELECT {COLUMNS} {JOINED} {conditions} ORDER BY {order}");
+    if let Some(limit) = filter.limit.filter(|_| !is_late(filter)) {
         sql.push_str(" LIMIT ?");
         values.push(Value::Integer(limit.into()));
     }
+    (sql, values)
+}
+
+fn walk(
+    connection: &Connection,
+    filter: &Filter,
+    order: Order,
+    visit: &mut dyn FnMut(Call) -> ControlFlow<()>,
+) -> rusqlite::Result<()> {
+    let (sql, values) = statement(filter, order);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut lives = Lives::default();
     let mut rows = statement.query(params_from_iter(values))?;
-    let mut found = Vec::new();
+    let mut left = filter.limit.unwrap_or(u32::MAX);
     while let Some(row) = rows.next()? {
         let call = read(row, &mut lives)?;
-        if late && call.outcome != Some(Outcome::Unknown) {
+        if is_late(filter) && call.outcome != Some(Outcome::Unknown) {
             continue;
         }
-        found.push(call);
-        if late && filter.limit.is_some_and(|limit| found.len() >= limit as usize) {
+        if left == 0 || visit(call).is_break() {
             break;
         }
+        left = left.saturating_sub(u32::from(filter.limit.is_some()));
     }
-    found.reverse();
-    Ok(found)
+    Ok(())
 }
 
 /// The last batch, to see whether there is anything new.
@@ -95,24 +152,111 @@ pub fn last_batch(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("SELECT coalesce(max(id), 0) FROM batches", [], |row| row.get(0))
 }
 
-/// Calls that began or ended in batches after this one, in the order in which they were written.
-pub fn changed_since(connection: &Connection, batch: i64, filter: &Filter) -> rusqlite::Result<Vec<Call>> {
-    let (conditions, mut values) = conditions(filter);
-    let glue = if conditions.is_empty() { "WHERE" } else { "AND" };
-    let sql = format!(
-        "SELECT {COLUMNS} FROM batches AS b JOIN ends AS e ON e.writer = b.writer AND e.seq BETWEEN b.first AND b.last \
-         JOIN calls AS c ON c.writer = e.writer AND c.seq = e.of LEFT JOIN writers AS w ON w.id = c.writer \
-         {conditions} {glue} b.id > ? ORDER BY b.id, e.seq"
-    );
-    values.push(Value::Integer(batch));
-    let mut statement = connection.prepare_cached(&sql)?;
+/// What happened to a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// As it was when it began, whatever came later. Its outcome is `unknown` if it has no end and will have none:
+    /// whoever made it is gone.
+    Began(Call),
+    Ended(Call),
+}
+
+/// What was written since a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes {
+    /// In the order in which it was written.
+    pub items: Vec<Change>,
+    /// The last batch that is in it: what to ask for next. Batches are numbered under the lock, so none can come
+    /// before one that was seen.
+    pub cursor: i64,
+    /// There is more already.
+    pub more: bool,
+}
+
+/// How much is returned at once, about: whole batches.
+const AT_ONCE: usize = 10_000;
+
+/// Calls that began and calls that ended in batches after `cursor`. The filter's limit does not count here. A cursor
+/// that the file has not reached is of another file, and everything is new.
+pub fn changed_since(connection: &Connection, cursor: i64, filter: &Filter) -> rusqlite::Result<Changes> {
+    // One view of the file: a call's end must not come between the two questions.
+    let view = connection.unchecked_transaction()?;
+    let cursor = if cursor > last_batch(&view)? { 0 } else { cursor };
+    let mut batches =
+        view.prepare_cached("SELECT id, writer, first, last FROM batches WHERE id > ? ORDER BY id")?;
+    let mut batches = batches.query([cursor])?;
+    let mut changes = Changes { items: Vec::new(), cursor, more: false };
     let mut lives = Lives::default();
-    let mut rows = statement.query(params_from_iter(values))?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(read(row, &mut lives)?);
+    while let Some(batch) = batches.next()? {
+        if changes.items.len() >= AT_ONCE {
+            changes.more = true;
+            break;
+        }
+        changes.cursor = batch.get(0)?;
+        let place = (batch.get(1)?, batch.get(2)?, batch.get(3)?);
+        of_batch(&view, place, &mut lives, &mut |change| {
+            if filter.takes(&change) {
+                changes.items.push(change);
+            }
+        })?;
     }
-    Ok(found)
+    Ok(changes)
+}
+
+fn of_batch(
+    connection: &Connection,
+    (writer, first, last): (i64, i64, i64),
+    lives: &mut Lives,
+    visit: &mut dyn FnMut(Change),
+) -> rusqlite::Result<()> {
+    let mut found = Vec::new();
+    let mut began = connection
+        .prepare_cached(&format!("SELECT {COLUMNS} {JOINED} WHERE c.writer = ? AND c.seq BETWEEN ? AND ?"))?;
+    let mut rows = began.query(params![writer, first, last])?;
+    while let Some(row) = rows.next()? {
+        let call = read(row, lives)?;
+        found.push((call.seq, Change::Began(call.as_it_began())));
+    }
+    let mut ended = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS}, e.seq FROM ends AS e JOIN calls AS c ON c.writer = e.writer AND c.seq = e.of \
+         LEFT JOIN writers AS w ON w.id = c.writer WHERE e.writer = ? AND e.seq BETWEEN ? AND ?"
+    ))?;
+    let mut rows = ended.query(params![writer, first, last])?;
+    while let Some(row) = rows.next()? {
+        found.push((row.get(29)?, Change::Ended(read(row, lives)?)));
+    }
+    found.sort_by_key(|(seq, _)| *seq);
+    found.into_iter().for_each(|(_, change)| visit(change));
+    Ok(())
+}
+
+impl Call {
+    fn as_it_began(self) -> Self {
+        let outcome = self.outcome.filter(|_| self.duration_ms.is_none());
+        let (reason, target, duration_ms, result_size, result) = (None, None, None, None, None);
+        Self { outcome, reason, target, duration_ms, result_size, result, ..self }
+    }
+}
+
+impl Filter {
+    /// The same that `conditions` says.
+    fn takes(&self, change: &Change) -> bool {
+        let (Change::Began(call) | Change::Ended(call)) = change;
+        let Self { session, thread, run, call: id, server, tool, host, outcome, since, until, limit: _ } =
+            self;
+        let is =
+            |wanted: &Option<String>, found: Option<&str>| wanted.is_none() || wanted.as_deref() == found;
+        is(session, call.session.as_deref())
+            && is(thread, call.thread.as_deref())
+            && is(run, call.run.as_deref())
+            && is(id, Some(&call.call))
+            && is(server, Some(&call.server))
+            && is(tool, call.tool.as_deref())
+            && is(host, call.host.as_deref())
+            && outcome.is_none_or(|outcome| call.outcome == Some(outcome))
+            && since.is_none_or(|since| call.at >= since)
+            && until.is_none_or(|until| call.at < until)
+    }
 }
 
 fn conditions(filter: &Filter) -> (String, Vec<Value>) {
@@ -121,6 +265,8 @@ fn conditions(filter: &Filter) -> (String, Vec<Value>) {
     let texts = [
         ("c.session = ?", &filter.session),
         ("c.thread = ?", &filter.thread),
+        ("c.run = ?", &filter.run),
+        ("c.call = ?", &filter.call),
         ("c.server = ?", &filter.server),
         ("c.tool = ?", &filter.tool),
         ("c.host = ?", &filter.host),
@@ -153,7 +299,7 @@ fn conditions(filter: &Filter) -> (String, Vec<Value>) {
 
 /// Which writers still run. Asked once for each.
 #[derive(Default)]
-struct Lives(std::collections::HashMap<i64, bool>);
+struct Lives(HashMap<i64, bool>);
 
 impl Lives {
     fn lives(&mut self, writer: i64, pid: Option<i64>, known: Option<&str>) -> bool {
@@ -203,5 +349,20 @@ fn read(row: &Row<'_>, lives: &mut Lives) -> rusqlite::Result<Call> {
         duration_ms,
         result_size: row.get::<_, Option<i64>>(24)?.map(i64::unsigned_abs),
         result: row.get(25)?,
+        trace: row.get(28)?,
     })
+}
+
+/// One call, by its writer and number. None: it is not there, or no longer.
+pub fn call(connection: &Connection, (writer, seq): (i64, i64)) -> rusqlite::Result<Option<Call>> {
+    let sql = format!("SELECT {COLUMNS} {JOINED} WHERE c.writer = ? AND c.seq = ?");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![writer, seq])?;
+    rows.next()?.map(|row| read(row, &mut Lives::default())).transpose()
+}
+
+/// What it means that something could not be read.
+pub fn unreadable(connection: &Connection, error: &rusqlite::Error) -> LedgerError {
+    let path = connection.path().unwrap_or_default();
+    LedgerError::from_sqlite("read", std::path::Path::new(path), error)
 }

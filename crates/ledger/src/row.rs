@@ -28,6 +28,23 @@ pub struct Begin {
     pub arguments: Option<Box<str>>,
     /// What was forged and removed, separated by commas.
     pub spoof: Option<Box<str>>,
+    /// The `traceparent` that it goes out with.
+    pub trace: Option<Box<str>>,
+}
+
+fn length(text: Option<&str>) -> usize {
+    text.map_or(0, str::len)
+}
+
+impl Begin {
+    /// What it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let Self { at: _, host, session, thread, parent, run, turn, .. } = self;
+        let Self { call, server, tool, method, workspace, arguments, spoof, trace, .. } = self;
+        let optional = [host, session, thread, parent, run, turn, tool, workspace, arguments, spoof, trace];
+        let texts: usize = optional.map(|text| length(text.as_deref())).iter().sum();
+        size_of::<Self>() + texts + call.len() + server.len() + method.len()
+    }
 }
 
 /// How a call ended.
@@ -47,6 +64,12 @@ pub struct End {
 }
 
 impl End {
+    /// What it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [&self.reason, &self.target, &self.result];
+        size_of::<Self>() + texts.map(|text| length(text.as_deref())).iter().sum::<usize>()
+    }
+
     /// Of a call that did not go out.
     pub fn refused(reason: &str) -> Self {
         Self {

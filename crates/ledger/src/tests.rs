@@ -1,4 +1,13 @@
-//! The ledger as one process sees it.
+//! The ledger as one process sees it. `CALLSIGN_FULL=1` for the sizes that take too long for every day.
+
+mod changes;
+mod children;
+mod full;
+mod killed;
+mod opening;
+mod queries;
+mod retention;
+mod tampered;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +36,10 @@ impl Seal for Key {
 }
 
 const KEY: Key = Key("key-1");
+
+fn full_size() -> bool {
+    std::env::var_os("CALLSIGN_FULL").is_some_and(|value| value == "1")
+}
 
 fn options(state: &Path) -> Options {
     Options { place: Place::of(state), strict: false, retention: Retention::default(), kind: "wrap" }
@@ -57,6 +70,7 @@ fn begin(session: &str, number: u64) -> Box<Begin> {
         size: 12,
         arguments: Some("{}".into()),
         spoof: Some("_meta".into()),
+        trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         ..Begin::default()
     })
 }
@@ -87,6 +101,23 @@ async fn filled(state: &Path, calls: u64) -> Connection {
         assert!(ledger.close(Duration::from_secs(5)));
     }
     Connection::open(Place::of(state).file).unwrap()
+}
+
+/// The lock file of a ledger, held.
+fn lock(state: &Path) -> std::fs::File {
+    let lock = std::fs::File::options().create(true).append(true).open(Place::of(state).lock).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+/// Waits for something that will be.
+#[track_caller]
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !is() {
+        assert!(std::time::Instant::now() < until, "{what}: in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn findings(connection: &Connection) -> Vec<String> {
@@ -180,8 +211,7 @@ fn flipped(value: &Value, every: usize) -> Vec<(String, Vec<u8>)> {
 /// `CALLSIGN_FULL=1` for every byte; else for some of each value.
 #[tokio::test]
 async fn every_change_of_a_value_is_found() {
-    let full = std::env::var_os("CALLSIGN_FULL").is_some_and(|value| value == "1");
-    let (every, calls) = if full { (1, 100) } else { (13, 20) };
+    let (every, calls) = if full_size() { (1, 100) } else { (13, 20) };
     let state = tempfile::tempdir().unwrap();
     let connection = filled(state.path(), calls).await;
     assert!(findings(&connection).is_empty());
@@ -264,7 +294,7 @@ async fn what_is_removed_added_or_swapped_is_found_and_named() {
         "row 5 of writer 1: it was changed",
     );
     expect(
-        "INSERT INTO calls SELECT writer, 999, at, host, session, thread, parent, run, turn, call, server, tool, method, workspace, trust, source, digest, size, arguments, spoof, mark FROM calls WHERE writer = 1 AND seq = 1",
+        "INSERT INTO calls SELECT writer, 999, at, host, session, thread, parent, run, turn, call, server, tool, method, workspace, trust, source, digest, size, arguments, spoof, trace, mark FROM calls WHERE writer = 1 AND seq = 1",
         "row 999 of writer 1: it was added",
     );
     expect(
@@ -336,55 +366,11 @@ async fn an_older_copy_is_found_by_a_head_that_was_kept() {
 }
 
 #[tokio::test]
-async fn what_retention_leaves_can_be_verified() {
-    let state = tempfile::tempdir().unwrap();
-    let mut connection = filled(state.path(), 100).await;
-    let before = verify(&connection, &KEY, None).unwrap();
-    let retention = Retention { age: None, size: Some(1) };
-    let vacuum: i64 = connection.query_row("PRAGMA auto_vacuum", [], |row| row.get(0)).unwrap();
-    assert_eq!(vacuum, 2, "the file can shrink");
-    let gone = crate::prune::prune(&mut connection, &retention, 5_000, &KEY).unwrap();
-    assert_eq!(gone.unsigned_abs() + 1, before.batches);
-    let after = verify(&connection, &KEY, before.head.as_ref()).unwrap();
-    assert!(after.findings.is_empty(), "{:?}", after.findings);
-    assert_eq!((after.batches, after.unchecked.len()), (1, 1));
-    assert!(after.rows < before.rows && after.rows > 0);
-    let ledger = open(state.path());
-    ledger.begin(begin("ses_9", 9)).await.unwrap();
-    assert!(ledger.close(Duration::from_secs(5)));
-    assert!(findings(&connection).is_empty());
-    let old = Retention { age: Some(Duration::from_hours(1)), size: None };
-    assert_eq!(crate::prune::prune(&mut connection, &old, crate::batch::now(), &KEY).unwrap(), 0);
-}
-
-#[tokio::test]
-async fn a_file_that_cannot_be_understood_is_left_as_it_is() {
-    let state = tempfile::tempdir().unwrap();
-    let file = Place::of(state.path()).file;
-    let refused = |options: Options| Ledger::open(options, Arc::new(KEY)).unwrap_err();
-    std::fs::write(
-        &file,
-        b"this is no database, and it is longer than a header of one would be.............................",
-    )
-    .unwrap();
-    let before = std::fs::read(&file).unwrap();
-    assert!(matches!(refused(options(state.path())), LedgerError::Damaged { .. }));
-    assert_eq!(std::fs::read(&file).unwrap(), before);
-    std::fs::remove_file(&file).unwrap();
-    drop(filled(state.path(), 4).await);
-    let connection = Connection::open(&file).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
-    assert!(matches!(refused(options(state.path())), LedgerError::Newer { found: 99, .. }));
-    assert!(matches!(Place::of(state.path()).read(), Err(LedgerError::Newer { .. })));
-    assert!(matches!(Place::of(&state.path().join("none")).read(), Err(LedgerError::Absent(_))));
-}
-
-#[tokio::test]
 async fn rows_wait_for_a_lock_and_are_not_lost() {
     let state = tempfile::tempdir().unwrap();
     let ledger = open(state.path());
-    let lock = std::fs::File::options().create(true).append(true).open(Place::of(state.path()).lock).unwrap();
-    lock.lock().unwrap();
+    ledger.ready().await.unwrap();
+    let lock = lock(state.path());
     for number in 0..100 {
         ledger.begin(begin("ses_1", number)).await.unwrap();
     }

@@ -1,4 +1,8 @@
-//! Whether the ledger is what was written: every row, every batch, the chain and its signed head.
+//! Whether the ledger is what was written: every row, every batch, the chain and its signed head, and the file itself.
+//!
+//! Whatever numbers stand in the file are somebody's claims: they are counted with in a wider type.
+
+mod sound;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +15,7 @@ use crate::chain::{Hash, MARK};
 use crate::file::{CALL, END};
 use crate::seal::{Seal, Signature};
 
-/// Findings that are listed. One is enough to know; a few help to see what happened.
+/// Batches and rows that are listed. One is enough to know; a few help to see what happened.
 const MOST: usize = 20;
 
 /// What was looked at, and what was found.
@@ -19,8 +23,14 @@ const MOST: usize = 20;
 pub struct Report {
     pub batches: u64,
     pub rows: u64,
-    /// What is wrong, the first first.
+    pub writers: u64,
+    /// When the first batch was written, and the last: Unix milliseconds.
+    pub from: Option<i64>,
+    pub to: Option<i64>,
+    /// What is wrong: batches and rows, the first first; then what is wrong with the whole.
     pub findings: Vec<Finding>,
+    /// Batches and rows that are not listed any more.
+    pub more: u64,
     /// What could not be looked at, in sentences.
     pub unchecked: Vec<String>,
     /// The end of the chain: to be kept somewhere else, and compared later.
@@ -90,29 +100,56 @@ pub(crate) fn check(
     seal: &dyn Seal,
     known: Option<&Anchor>,
 ) -> rusqlite::Result<Report> {
-    let mut checking = Checking { connection, report: Report::default(), ends: HashMap::new() };
-    checking.head(seal)?;
-    if let Some(known) = known {
-        checking.known(known)?;
+    let mut checking =
+        Checking { connection, report: Report::default(), whole: Vec::new(), ends: HashMap::new() };
+    if let Err(error) = checking.everything(seal, known) {
+        if !sound::is_damage(&error) {
+            return Err(error);
+        }
+        checking.find(None, None, format!("the file is damaged, and not all of it could be read: {error}"));
     }
-    checking.batches()?;
-    checking.strays()?;
-    let mut report = checking.report;
-    report.findings.sort_by_key(|finding| finding.batch.unwrap_or(i64::MAX));
-    report.findings.truncate(MOST);
+    let Checking { mut report, whole, ends, .. } = checking;
+    report.findings.extend(whole);
+    report.writers = ends.len() as u64;
     Ok(report)
 }
 
 struct Checking<'a> {
     connection: &'a Connection,
     report: Report,
+    /// What is in no batch. It is never cut off.
+    whole: Vec<Finding>,
     /// By writer, the last row that is in a batch.
     ends: HashMap<i64, i64>,
 }
 
 impl Checking<'_> {
+    fn everything(&mut self, seal: &dyn Seal, known: Option<&Anchor>) -> rusqlite::Result<()> {
+        self.head(seal)?;
+        if let Some(known) = known {
+            self.known(known)?;
+        }
+        for what in sound::findings(self.connection)? {
+            self.find(None, None, what);
+        }
+        self.batches()?;
+        self.strays()
+    }
+
     fn find(&mut self, batch: Option<i64>, row: Option<(i64, i64)>, what: impl Into<String>) {
-        self.report.findings.push(Finding { batch, row, what: what.into() });
+        let finding = Finding { batch, row, what: what.into() };
+        if batch.is_none() {
+            self.whole.push(finding);
+        } else if self.report.findings.len() < MOST {
+            self.report.findings.push(finding);
+        } else {
+            self.report.more += 1;
+        }
+    }
+
+    /// Batches and rows that are wrong.
+    fn found(&self) -> u64 {
+        self.report.findings.len() as u64 + self.report.more
     }
 
     fn head(&mut self, seal: &dyn Seal) -> rusqlite::Result<()> {
@@ -185,38 +222,40 @@ impl Checking<'_> {
 
     fn batches(&mut self) -> rusqlite::Result<()> {
         let head = Head::read(self.connection).ok().flatten().unwrap_or_default();
-        let (mut before, mut expected) = (head.pruned_chain, head.pruned + 1);
+        let (mut before, mut expected) = (head.pruned_chain, i128::from(head.pruned) + 1);
         let connection = self.connection;
         let mut statement =
             connection.prepare("SELECT id, writer, first, last, at, root, chain FROM batches ORDER BY id")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
-            if id != expected {
-                let what =
-                    if id < expected { "it does not belong here" } else { "batches before it are missing" };
+            if i128::from(id) != expected {
+                let too_low = i128::from(id) < expected;
+                let what = if too_low { "it does not belong here" } else { "batches before it are missing" };
                 self.find(Some(id), None, what);
             }
-            expected = id + 1;
+            expected = i128::from(id) + 1;
             let stored: Hash = row.get(6).unwrap_or_default();
             let Ok(batch) = read_batch(row) else {
                 self.find(Some(id), None, "it cannot be read");
                 before = stored;
                 continue;
             };
-            let found = self.report.findings.len();
+            let found = self.found();
             self.rows(&batch)?;
-            if batch.chain(&before) != stored && self.report.findings.len() == found {
+            if batch.chain(&before) != stored && self.found() == found {
                 self.find(Some(id), None, "what is said of it was changed");
             }
             before = stored;
             self.report.batches += 1;
+            self.report.from.get_or_insert(batch.at);
+            self.report.to = Some(batch.at);
             let last = self.ends.insert(batch.writer, batch.last);
-            if last.is_some_and(|last| batch.first != last + 1) {
+            if last.is_some_and(|last| last.checked_add(1) != Some(batch.first)) {
                 self.find(Some(id), None, "rows of its writer are missing before it");
             }
         }
-        if head.batch + 1 != expected || head.chain != before {
+        if i128::from(head.batch) + 1 != expected || head.chain != before {
             self.find(
                 None,
                 None,
@@ -242,28 +281,26 @@ impl Checking<'_> {
         let range = params![batch.writer, batch.first, batch.last];
         let (mut calls, mut ends) = (calls.query(range)?, ends.query(range)?);
         let (mut call, mut end) = (calls.next()?, ends.next()?);
-        let mut expected = batch.first;
+        let mut expected = i128::from(batch.first);
         let mut sound = true;
         loop {
-            let at =
-                |row: Option<&Row<'_>>| row.and_then(|row| row.get::<_, i64>(0).ok()).unwrap_or(i64::MAX);
-            let (of_call, of_end) = (at(call), at(end));
-            let seq = of_call.min(of_end);
-            if seq == i64::MAX {
-                break;
-            }
+            let at = |row: Option<&Row<'_>>| row.map(|row| row.get::<_, i64>(0)).transpose();
+            let (of_call, of_end) = (at(call)?, at(end)?);
+            let is_call = match (of_call, of_end) {
+                (Some(of_call), Some(of_end)) => of_call <= of_end,
+                (of_call, _) => of_call.is_some(),
+            };
+            let (what, row, seq) = if is_call { ("call", call, of_call) } else { ("end", end, of_end) };
+            let (Some(row), Some(seq)) = (row, seq) else { break };
             let place = Some((batch.writer, seq));
-            if seq > expected {
-                let missing = Some((batch.writer, expected));
-                self.find(Some(batch.id), missing, "it is missing");
+            if i128::from(seq) > expected {
+                self.find(Some(batch.id), missing(batch, expected), "it is missing");
                 sound = false;
-            } else if seq < expected {
+            } else if i128::from(seq) < expected {
                 self.find(Some(batch.id), place, "there are two of it");
                 sound = false;
             }
-            expected = seq + 1;
-            let (what, row) = if of_call <= of_end { ("call", call) } else { ("end", end) };
-            let Some(row) = row else { break };
+            expected = i128::from(seq) + 1;
             let columns = row.as_ref().column_count();
             let values =
                 (2..columns).map(|column| row.get_ref(column)).collect::<rusqlite::Result<Vec<_>>>()?;
@@ -274,15 +311,15 @@ impl Checking<'_> {
                 sound = false;
             }
             self.report.rows += 1;
-            if of_call <= of_end {
+            if is_call {
                 call = calls.next()?;
             } else {
                 end = ends.next()?;
             }
         }
-        if expected <= batch.last {
-            let missing = Some((batch.writer, expected));
-            self.find(Some(batch.id), missing, "it is missing, with what follows in its batch");
+        if expected <= i128::from(batch.last) {
+            let what = "it is missing, with what follows in its batch";
+            self.find(Some(batch.id), missing(batch, expected), what);
         } else if sound && mark != batch.root {
             let what = "it was changed, or its writer was";
             self.find(Some(batch.id), None, what);
@@ -306,6 +343,11 @@ impl Checking<'_> {
         }
         Ok(())
     }
+}
+
+/// The place of a row that is not there.
+fn missing(batch: &Batch, expected: i128) -> Option<(i64, i64)> {
+    Some((batch.writer, i64::try_from(expected).unwrap_or(i64::MAX)))
 }
 
 /// What the marks of a writer's rows begin with.

@@ -1,4 +1,4 @@
-//! Rows on their way into the file: a queue, and one thread that empties it.
+//! The ledger as those who make calls see it: a queue, and a thread that empties it.
 //!
 //! ```text
 //! begin, end ─→ queue ─→ thread: lock file ─ transaction: rows, batch, signed head ─ commit ─→ committed
@@ -8,33 +8,16 @@
 //! call waits for the commit. A row leaves the queue when it is committed and not before; while the file cannot be
 //! written the queue fills, and then calls wait and are refused. An end is always taken: there is one for each begin.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
-use tokio::sync::{Notify, watch};
-
-use crate::batch::{self, Author};
 use crate::file::{LedgerError, Place};
-use crate::prune::{self, Retention};
-use crate::row::{Begin, End};
+use crate::prune::Retention;
+use crate::queue::{Depth, PATIENCE, Progress, Shared};
+use crate::row::{Begin, End, Outcome};
 use crate::seal::Seal;
-
-/// Rows that wait at most before calls do.
-const QUEUE: usize = 65_536;
-/// How long rows gather. A call that waits for its row does not wait for this.
-const GATHER: Duration = Duration::from_millis(50);
-/// Rows of one transaction: others want to write too.
-const BATCH: usize = 1024;
-/// How long a call waits for the ledger before it is refused.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon a write that failed is tried again.
-const RETRY: Duration = Duration::from_millis(500);
-/// How often old rows are looked for.
-const PRUNE: Duration = Duration::from_mins(5);
+use crate::thread::Writer;
 
 /// How the ledger is kept.
 #[derive(Debug, Clone)]
@@ -58,70 +41,28 @@ pub struct Ledger {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry(u64);
 
-#[derive(Debug)]
-pub(crate) enum Row {
-    Begin(u64, Box<Begin>),
-    End { seq: u64, of: u64, end: Box<End> },
-}
-
-struct Shared {
-    queue: Mutex<Queue>,
-    wake: Condvar,
-    room: Notify,
-    progress: watch::Sender<Progress>,
-}
-
-#[derive(Default)]
-struct Queue {
-    rows: VecDeque<Row>,
-    /// Rows that were taken and are not committed yet.
-    taken: usize,
-    last: u64,
-    /// Somebody waits.
-    urgent: bool,
-    closed: bool,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Progress {
-    /// Every row up to this one is committed.
-    committed: u64,
-    /// Why the last attempt failed, if it did.
-    failed: Option<Arc<LedgerError>>,
-    attempts: u64,
-}
-
-/// What a process that writes can tell about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Depth {
-    pub waiting: usize,
-    pub committed: u64,
-}
-
 impl Ledger {
-    /// Opens the ledger and starts the thread. Fails where the file cannot be used at all.
+    /// Starts the thread, and fails only where that cannot be. The thread opens the file, and tries again as long as it
+    /// cannot: see `ready` and `failure`.
     pub fn open(options: Options, seal: Arc<dyn Seal>) -> Result<Self, LedgerError> {
-        let lock = File::options().create(true).append(true).open(&options.place.lock);
-        let lock = lock.map_err(|error| LedgerError::Failed { what: "locked", reason: error.to_string() })?;
-        // Under the lock: many begin at once, and one of them makes the file.
-        let connection = {
-            let _held = Held::take(&lock)?;
-            let mut connection = options.place.open(options.strict)?;
-            options.place.prepare(&mut connection)?;
-            connection
-        };
-        let author = Author::new(options.kind)?;
-        let (progress, _) = watch::channel(Progress::default());
-        let shared =
-            Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), room: Notify::new(), progress });
+        let shared = Arc::new(Shared::new(options.place.lock.clone()));
         let strict = options.strict;
-        let mut writer =
-            Writer { shared: Arc::clone(&shared), options, connection, lock, author, seal, pruned: None };
+        let mut writer = Writer::new(Arc::clone(&shared), options, seal);
         let thread = std::thread::Builder::new()
             .name("ledger".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| LedgerError::Failed { what: "started", reason: error.to_string() })?;
         Ok(Self { shared, strict, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Returns when the file was opened, or could not be. It is tried again then.
+    pub async fn ready(&self) -> Result<(), LedgerError> {
+        self.until(|progress| progress.opened).await
+    }
+
+    /// Why the last attempt to open or write failed. None once one has succeeded.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failure().map(|error| error.to_string())
     }
 
     /// Notes that a call is about to go out. With `strict`, it is on the disk when this returns.
@@ -130,14 +71,18 @@ impl Ledger {
             Ok(entry) => entry,
             Err(begin) => self.put_when_there_is_room(begin).await?,
         };
-        if self.strict
-            && let Err(error) = self.committed(&entry).await
-        {
-            // It is in the queue and may be written yet; the call does not go out.
-            self.end(entry, End::refused("ledger_unavailable"));
-            return Err(error);
+        if !self.strict {
+            return Ok(entry);
         }
-        Ok(entry)
+        let mut waiting = Waiting { ledger: self, entry: Some(entry) };
+        match self.committed(waiting.entry.as_ref()).await {
+            Ok(()) => waiting.entry.take().ok_or(LedgerError::Closed),
+            Err(error) => {
+                // It is in the queue and may be written yet; the call does not go out.
+                waiting.end(End::refused("ledger_unavailable"));
+                Err(error)
+            }
+        }
     }
 
     /// The same at once, where that can be: not with `strict`, and not while the queue is full.
@@ -145,32 +90,32 @@ impl Ledger {
         if self.strict { Err(begin) } else { self.put(begin) }
     }
 
-    /// Notes how a call ended.
+    /// Notes a call that never goes out: there is nothing to wait for. None: there is no room.
+    pub fn note(&self, begin: Box<Begin>) -> Option<Entry> {
+        self.put(begin).ok()
+    }
+
+    /// Notes how a call ended. Its result is not kept while too much waits: see `Depth::bytes`.
     #[expect(clippy::needless_pass_by_value, reason = "an entry ends once")]
     pub fn end(&self, entry: Entry, end: End) {
-        let mut queue = self.shared.lock();
-        if queue.closed {
-            tracing::warn!("a call ended after the ledger was closed; it will be shown as unknown");
-            return;
-        }
-        queue.last += 1;
-        let row = Row::End { seq: queue.last, of: entry.0, end: Box::new(end) };
-        self.shared.push(queue, row);
+        self.shared.put_end(entry.0, Box::new(end));
     }
 
     pub fn depth(&self) -> Depth {
-        let queue = self.shared.lock();
-        Depth { waiting: queue.rows.len() + queue.taken, committed: self.shared.progress.borrow().committed }
+        self.shared.depth()
     }
 
     /// Writes what is left, for as long as `patience` allows. False: something is not written.
     pub fn close(&self, patience: Duration) -> bool {
-        self.shared.lock().closed = true;
+        let until = Instant::now() + patience;
+        self.shared.lock().closing = Some(until);
         self.shared.wake.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return true };
-        let until = Instant::now() + patience;
         while !thread.is_finished() {
+            if self.shared.lock().idles() {
+                return true;
+            }
             if Instant::now() >= until {
                 return false;
             }
@@ -180,55 +125,59 @@ impl Ledger {
     }
 
     fn put(&self, begin: Box<Begin>) -> Result<Entry, Box<Begin>> {
-        let mut queue = self.shared.lock();
-        if queue.closed || queue.rows.len() + queue.taken >= QUEUE {
-            return Err(begin);
-        }
-        queue.last += 1;
-        queue.urgent |= self.strict;
-        let entry = Entry(queue.last);
-        self.shared.push(queue, Row::Begin(entry.0, begin));
-        Ok(entry)
+        self.shared.put_begin(begin, self.strict).map(Entry)
     }
 
     async fn put_when_there_is_room(&self, mut begin: Box<Begin>) -> Result<Entry, LedgerError> {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let room = self.shared.room.notified();
-            if self.shared.lock().closed {
+            if self.shared.lock().closing.is_some() {
                 return Err(LedgerError::Closed);
             }
             match self.put(begin) {
                 Ok(entry) => return Ok(entry),
                 Err(back) => begin = back,
             }
+            // It would be refused even if there were room.
+            if self.strict
+                && let Some(error) = self.shared.failure()
+            {
+                return Err(error);
+            }
             if tokio::time::timeout_at(until, room).await.is_err() {
-                return Err(LedgerError::Behind(PATIENCE.as_secs()));
+                return Err(self.shared.late());
             }
         }
     }
 
-    async fn committed(&self, entry: &Entry) -> Result<(), LedgerError> {
+    async fn committed(&self, entry: Option<&Entry>) -> Result<(), LedgerError> {
+        let Some(Entry(seq)) = entry else { return Err(LedgerError::Closed) };
+        self.until(|progress| progress.committed >= *seq).await
+    }
+
+    /// Waits for `done`, or for an attempt that failed: it is not waited for another.
+    async fn until(&self, done: impl Fn(&Progress) -> bool) -> Result<(), LedgerError> {
+        let is_done = done(&self.shared.progress.borrow());
+        if !is_done && let Some(error) = self.shared.failure() {
+            return Err(error);
+        }
         let mut progress = self.shared.progress.subscribe();
-        let attempts = progress.borrow().attempts;
-        let done = |progress: &Progress| {
-            progress.committed >= entry.0 || progress.failed.is_some() && progress.attempts > attempts
-        };
-        let waited = tokio::time::timeout(PATIENCE, progress.wait_for(done)).await;
-        match waited {
-            Ok(Ok(progress)) if progress.committed >= entry.0 => Ok(()),
+        let seen = progress.wait_for(|progress| done(progress) || progress.failed.is_some());
+        match tokio::time::timeout(PATIENCE, seen).await {
+            Ok(Ok(progress)) if done(&progress) => Ok(()),
             Ok(Ok(progress)) => {
                 Err(progress.failed.as_ref().map_or(LedgerError::Closed, |error| error.again()))
             }
             Ok(Err(_)) => Err(LedgerError::Closed),
-            Err(_late) => Err(LedgerError::Behind(PATIENCE.as_secs())),
+            Err(_late) => Err(self.shared.late()),
         }
     }
 }
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        self.shared.lock().closing.get_or_insert_with(Instant::now);
         self.shared.wake.notify_all();
     }
 }
@@ -239,145 +188,25 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A call that waits for its row. Whoever stops waiting does not make it, and the row that may be written yet has an
+/// end that says so.
+struct Waiting<'a> {
+    ledger: &'a Ledger,
+    entry: Option<Entry>,
+}
 
-    fn push(&self, mut queue: MutexGuard<'_, Queue>, row: Row) {
-        let wakes = queue.rows.is_empty() || queue.urgent || queue.rows.len() == BATCH;
-        queue.rows.push_back(row);
-        drop(queue);
-        if wakes {
-            self.wake.notify_one();
+impl Waiting<'_> {
+    fn end(&mut self, end: End) {
+        if let Some(entry) = self.entry.take() {
+            self.ledger.end(entry, end);
         }
     }
 }
 
-struct Writer {
-    shared: Arc<Shared>,
-    options: Options,
-    connection: Connection,
-    lock: File,
-    author: Author,
-    seal: Arc<dyn Seal>,
-    pruned: Option<Instant>,
-}
-
-impl Writer {
-    fn run(&mut self) {
-        while let Some(rows) = self.gather() {
-            if !self.write(&rows) {
-                return;
-            }
-            self.prune_now_and_then();
-        }
-    }
-
-    /// Waits for rows and takes them. None: there are none and none will come.
-    fn gather(&self) -> Option<Vec<Row>> {
-        let mut queue = self.shared.lock();
-        while queue.rows.is_empty() {
-            if queue.closed {
-                return None;
-            }
-            queue = self.shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        let until = Instant::now() + GATHER;
-        while !queue.urgent && !queue.closed && queue.rows.len() < BATCH {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.shared.wake.wait_timeout(queue, left);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        queue.urgent = false;
-        let count = queue.rows.len().min(BATCH);
-        queue.taken = count;
-        Some(queue.rows.drain(..count).collect())
-    }
-
-    /// Writes rows, however often it takes. False: the process ends, and they are not written. Nothing that comes
-    /// after them may be: there would be a gap.
-    fn write(&mut self, rows: &[Row]) -> bool {
-        let mut said = false;
-        loop {
-            match self.attempt(rows) {
-                Ok(committed) => {
-                    if said {
-                        tracing::info!("the ledger is written again");
-                    }
-                    self.shared.lock().taken = 0;
-                    self.shared.progress.send_modify(|progress| {
-                        (progress.committed, progress.failed) = (committed, None);
-                    });
-                    self.shared.room.notify_waiters();
-                    return true;
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut said, true) {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::error!(
-                            error,
-                            "calls cannot be written into the ledger; they wait in memory"
-                        );
-                    }
-                    let failed = Some(Arc::new(error));
-                    self.shared.progress.send_modify(|progress| {
-                        progress.failed = failed;
-                        progress.attempts += 1;
-                    });
-                    if self.shared.lock().closed {
-                        return false;
-                    }
-                    std::thread::sleep(RETRY);
-                }
-            }
-        }
-    }
-
-    fn attempt(&mut self, rows: &[Row]) -> Result<u64, LedgerError> {
-        let _held = Held::take(&self.lock)?;
-        self.options.place.prepare(&mut self.connection)?;
-        let written = batch::write(&mut self.connection, &self.author, rows, &*self.seal);
-        written.map_err(|error| LedgerError::from_sqlite("written", &self.options.place.file, &error))
-    }
-
-    fn prune_now_and_then(&mut self) {
-        if self.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
-            return;
-        }
-        self.pruned = Some(Instant::now());
-        let pruned = Held::take(&self.lock).and_then(|_held| {
-            let pruned =
-                prune::prune(&mut self.connection, &self.options.retention, batch::now(), &*self.seal);
-            pruned.map_err(|error| LedgerError::from_sqlite("pruned", &self.options.place.file, &error))
-        });
-        match pruned {
-            Ok(0) => {}
-            Ok(batches) => tracing::info!(batches, "old calls were removed from the ledger"),
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "old calls could not be removed from the ledger");
-            }
-        }
-    }
-}
-
-/// The lock file, held. It is free again when this is gone, or the process is.
-pub(crate) struct Held<'a>(&'a File);
-
-impl<'a> Held<'a> {
-    pub(crate) fn take(file: &'a File) -> Result<Self, LedgerError> {
-        file.lock().map_err(|error| LedgerError::Failed { what: "locked", reason: error.to_string() })?;
-        Ok(Self(file))
-    }
-}
-
-impl Drop for Held<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // Where this fails the file is closed, and the lock with it.
-        let _gone = self.0.unlock();
+        if self.entry.is_some() {
+            self.end(End { outcome: Outcome::Canceled, ..End::refused("canceled_before_sent") });
+        }
     }
 }

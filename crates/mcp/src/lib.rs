@@ -16,6 +16,7 @@
 
 pub mod cut;
 pub mod envelope;
+pub mod glance;
 pub mod headers;
 pub mod meta;
 pub mod scan;

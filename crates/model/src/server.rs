@@ -27,6 +27,32 @@ pub struct ServerSpec {
     pub require: Trust,
     /// Arguments that are filled in where a tool takes them and the caller left them out.
     pub arguments: Vec<(String, Template)>,
+    /// How much of its calls the ledger keeps.
+    pub capture: Capture,
+}
+
+/// What the ledger keeps of a call beside who made it and how it ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Capture {
+    /// Digests and sizes.
+    #[default]
+    Digests,
+    /// Also the arguments, redacted.
+    Arguments,
+    /// Also the result, redacted.
+    Full,
+}
+
+impl Capture {
+    /// As a configuration writes it.
+    pub fn parse(written: &str) -> Option<Self> {
+        match written {
+            "digests" => Some(Self::Digests),
+            "arguments" => Some(Self::Arguments),
+            "full" => Some(Self::Full),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -42,6 +42,8 @@ pub const PLACEHOLDERS: [(&str, Placeholder); 12] = [
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
+    /// What was loaded: from where it comes, people keep secrets.
+    loaded: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -63,7 +65,7 @@ pub enum BadTemplate {
 impl Template {
     /// Parses `text`. `load` answers `env:NAME` and `file:PATH`.
     pub fn parse(text: &str, load: &dyn Fn(Load<'_>) -> Result<String, String>) -> Result<Self, BadTemplate> {
-        let mut parts = Vec::new();
+        let (mut parts, mut loaded) = (Vec::new(), Vec::new());
         let mut rest = text;
         while let Some(open) = rest.find('{') {
             push_literal(&mut parts, &rest[..open]);
@@ -79,6 +81,7 @@ impl Template {
                 let value = load(source)
                     .map_err(|reason| BadTemplate::Unresolved { placeholder: name.to_owned(), reason })?;
                 push_literal(&mut parts, &value);
+                loaded.push(value);
                 continue;
             }
             let known = PLACEHOLDERS.iter().find(|(spelling, _)| *spelling == name);
@@ -88,11 +91,16 @@ impl Template {
             }
         }
         push_literal(&mut parts, rest);
-        Ok(Self { parts })
+        Ok(Self { parts, loaded })
     }
 
     pub fn literal(text: impl Into<String>) -> Self {
-        Self { parts: vec![Part::Literal(text.into())] }
+        Self { parts: vec![Part::Literal(text.into())], loaded: Vec::new() }
+    }
+
+    /// The values of `{env:…}` and `{file:…}`.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.loaded.iter().map(String::as_str)
     }
 
     /// None where a placeholder has no value: the header or variable is then left out.
@@ -173,6 +181,7 @@ mod tests {
         };
         let template = Template::parse("Bearer {env:TOKEN}", &load).unwrap();
         assert_eq!(template.render(&|_| None).as_deref(), Some("Bearer {host}"));
+        assert_eq!(template.secrets().collect::<Vec<_>>(), ["{host}"]);
     }
 
     #[test]

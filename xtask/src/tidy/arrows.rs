@@ -5,11 +5,12 @@ use toml::Table;
 use super::Finding;
 
 /// Our own crates: name, and what it may depend on.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("model", &[]),
     ("mcp", &[]),
     ("hooks", &[]),
     ("supervise", &[]),
+    ("telemetry", &[]),
     ("identity", &["model"]),
     ("store", &["model"]),
     ("sandbox", &["model"]),
@@ -17,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("ledger", &["model"]),
     ("hosts", &["model"]),
     ("sessions", &["identity", "model"]),
-    ("gateway", &["identity", "hooks", "ledger", "mcp", "model", "supervise"]),
+    ("gateway", &["identity", "hooks", "ledger", "mcp", "model", "supervise", "telemetry"]),
     ("api", &["sessions", "gateway", "ledger", "model"]),
     (
         "callsign",
@@ -35,6 +36,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "sessions",
             "store",
             "supervise",
+            "telemetry",
         ],
     ),
     // The bridge is a static binary for the box: it must not drag anything in.

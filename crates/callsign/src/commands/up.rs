@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use model::server::{DEFAULT_IDLE, DEFAULT_MAX_CHILDREN, DEFAULT_MAX_MESSAGE};
-use model::{InheritEnv, Isolation, ServerName, ServerSpec, StdioSpec, Transport, Trust};
+use model::{Capture, InheritEnv, Isolation, ServerName, ServerSpec, StdioSpec, Transport, Trust};
 
 use crate::app::{Global, ServeArgs, start_logging};
 use crate::daemon::{self, Plan, Running};
@@ -40,6 +40,7 @@ fn example() -> anyhow::Result<ServerSpec> {
         pin: false,
         require: Trust::None,
         arguments: Vec::new(),
+        capture: Capture::default(),
     })
 }
 

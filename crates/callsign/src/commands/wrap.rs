@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use gateway::environment::HostEnvironment;
 use gateway::front::stdio;
+use gateway::redact::Redactor;
 use gateway::server::Server;
 use gateway::server::pool::Surroundings;
 use identity::seal::{SealKey, Seals};
@@ -23,6 +24,7 @@ use crate::daemon::{catalogue_file, stop_on_signals};
 use crate::exit::{Code, Failure};
 use crate::hooking::Hooking;
 use crate::identification::{self, Parts, state_if_usable};
+use crate::recording;
 use crate::state::StateDir;
 
 #[derive(Debug, Args)]
@@ -100,20 +102,36 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
     let state = located.as_deref().and_then(state_if_usable);
     let entry = arguments.entry.as_deref().unwrap_or(spec.name.as_str());
     let seals = seal_key.map(|key| SealKey::parse(&key).map(|key| Seals::new(key, entry))).transpose();
-    let mut roots = config.roots;
+    let mut roots = config.roots.clone();
     roots.push(current_dir.clone());
     let identification = identification::assemble(Parts {
         state: state.as_ref(),
         forced: forced_host(&arguments.host, &config.hosts)?,
-        hosts: config.hosts,
+        hosts: config.hosts.clone(),
         roots,
         host: Arc::clone(&host),
         seals: seals.map_err(|error| Failure::new(Code::Usage, format!("{SEAL_KEY}: {error}")))?,
+        exports_spans: config.telemetry.is_some(),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let tasks = TaskTracker::new();
-        let around = Surroundings { spawner, host, identification, tasks: tasks.clone() };
+        let sending = CancellationToken::new();
+        let (exporting, tasks_of_ours) = (TaskTracker::new(), tasks.clone());
+        let sinks = recording::assemble(recording::Parts {
+            config: &config,
+            state: state.as_ref(),
+            host: &host,
+            kind: "wrap",
+            tasks: &exporting,
+            stop: sending.clone(),
+        })?;
+        recording::learn(&sinks.redactor, [&spec].into_iter(), &host);
+        if let Some(headers) = &entry_headers {
+            learn_headers(&sinks.redactor, headers);
+        }
+        let around =
+            Surroundings { spawner, host, identification, tasks: tasks_of_ours, sinks: Arc::clone(&sinks) };
         let server = Arc::new(Server::new(spec, around, fingerprints));
         hooking.give_to(&server);
         let stop = CancellationToken::new();
@@ -126,8 +144,22 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
             () = hooking.follow(&server) => serving.await, // There is nothing to follow.
         }
         signals.abort();
+        drop(server);
+        sending.cancel();
+        exporting.close();
+        exporting.wait().await;
+        recording::close(&sinks);
         Ok(())
     })
+}
+
+/// Every value of the entry's headers: they were hidden for a reason.
+fn learn_headers(redactor: &Redactor, text: &str) {
+    let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
+    for value in headers.values() {
+        redactor.learn(value);
+        value.split_once(' ').into_iter().for_each(|(_, rest)| redactor.learn(rest));
+    }
 }
 
 fn specification(

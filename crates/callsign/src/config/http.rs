@@ -34,14 +34,19 @@ pub(super) fn read(context: Context<'_>, table: &Table<'_>) -> HttpSpec {
 /// Whether `url` is one that a server may have, as far as it can be told without asking a resolver.
 /// `Err` is a sentence for the person who wrote it.
 pub fn check_url(url: &str, allow_private: bool) -> Result<HostKind, String> {
+    check_address(url, allow_private, "https://tracker.example/mcp")
+}
+
+/// The same of any url; `example` is one in full.
+pub(super) fn check_address(url: &str, allow_private: bool, example: &str) -> Result<HostKind, String> {
     if url.contains(['{', '}']) {
         return Err("placeholders are filled in for `headers`, not for the url".to_owned());
     }
     // Before it is parsed: a parser drops it without a word.
     if url.contains('#') {
-        return Err("a server's url has no fragment; take out what starts with #".to_owned());
+        return Err("such a url has no fragment; take out what starts with #".to_owned());
     }
-    let in_full = || "give it in full, such as https://tracker.example/mcp".to_owned();
+    let in_full = || format!("give it in full, such as {example}");
     let uri: Uri = url.parse().map_err(|error| format!("{error}; {}", in_full()))?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err(in_full());
@@ -78,9 +83,11 @@ pub(super) fn url(context: Context<'_>, field: &Field<'_>, allow_private: bool) 
     Some(url.to_owned())
 }
 
-fn headers(context: Context<'_>, field: &Field<'_>) -> Vec<(String, Template)> {
+/// The headers of a table, whose label is that of `field`.
+pub(super) fn headers(context: Context<'_>, field: &Field<'_>) -> Vec<(String, Template)> {
+    let path = format!("{}.", field.label.trim_matches('`'));
     let mut headers: Vec<(String, Template)> = Vec::new();
-    for header in field.table(context, "headers.").unwrap_or_default().fields {
+    for header in field.table(context, &path).unwrap_or_default().fields {
         if let Err(problem) = check_header(header.key) {
             context.mistake(header.key_at, problem);
         }

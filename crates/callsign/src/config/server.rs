@@ -1,6 +1,6 @@
 //! One `[servers.NAME]`.
 
-use model::{HttpSpec, ServerName, ServerSpec, StdioSpec, Template, Transport, Trust};
+use model::{Capture, HttpSpec, ServerName, ServerSpec, StdioSpec, Template, Transport, Trust};
 
 use super::context::{Context, Resolve};
 use super::names::check_argument;
@@ -9,7 +9,7 @@ use super::value::{Carrier, template};
 use super::{Defaults, Target, http, stdio, units};
 
 /// `hooks` is among them and not read here: what it says is no part of the server.
-const SHARED_KEYS: [&str; 6] = ["timeout", "pin", "max_message", "require", "arguments", "hooks"];
+const SHARED_KEYS: [&str; 7] = ["timeout", "pin", "max_message", "require", "arguments", "hooks", "capture"];
 
 /// The name of callsign's own server.
 const RESERVED: &str = "sessions";
@@ -45,6 +45,7 @@ pub(super) fn read(
     let pin = table.get("pin").and_then(|field| field.boolean(context));
     let require = table.get("require").and_then(|field| require(context, field));
     let arguments = table.get("arguments").map(|field| arguments(context, field));
+    let capture = table.get("capture").and_then(|field| capture(context, field));
     let specs = (stdio::read(context, table, defaults), http::read(context, table));
     Some(ServerSpec {
         name: section.name.clone(),
@@ -54,6 +55,7 @@ pub(super) fn read(
         pin: pin.unwrap_or_default(),
         require: require.unwrap_or_default(),
         arguments: arguments.unwrap_or_default(),
+        capture: capture.unwrap_or_default(),
     })
 }
 
@@ -65,6 +67,16 @@ fn require(context: Context<'_>, field: &Field<'_>) -> Option<Trust> {
         context.mistake(field.at, format!("`require` must be {expected}, not {written:?}"));
     }
     trust
+}
+
+fn capture(context: Context<'_>, field: &Field<'_>) -> Option<Capture> {
+    let written = field.string(context)?;
+    let capture = Capture::parse(written);
+    if capture.is_none() {
+        let expected = "\"digests\", \"arguments\" or \"full\"";
+        context.mistake(field.at, format!("`capture` must be {expected}, not {written:?}"));
+    }
+    capture
 }
 
 fn arguments(context: Context<'_>, field: &Field<'_>) -> Vec<(String, Template)> {

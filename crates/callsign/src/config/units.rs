@@ -9,6 +9,9 @@ use super::table::Field;
 /// Longer ones are typing errors, and would overflow clocks.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
+/// The same of ages.
+const OLDEST: Duration = Duration::from_hours(36_500 * 24);
+
 pub(super) fn duration(context: Context<'_>, field: &Field<'_>) -> Option<Duration> {
     let expected = "a duration such as \"10m\", \"30s\" or \"500ms\"";
     if !field.is_string() {
@@ -19,6 +22,35 @@ pub(super) fn duration(context: Context<'_>, field: &Field<'_>) -> Option<Durati
         Some(value) if value.is_zero() => format!("{} must be longer than nothing", field.label),
         Some(value) if value > LONGEST => format!("{} must be at most a year, \"8760h\"", field.label),
         Some(value) => return Some(value),
+        None => format!("{} must be {expected}, not {text:?}", field.label),
+    };
+    context.mistake(field.at, problem);
+    None
+}
+
+/// How long something is kept. `Some(None)`: without end.
+#[expect(clippy::option_option, reason = "the outer is whether it is well written, the inner what it says")]
+pub(super) fn age(context: Context<'_>, field: &Field<'_>) -> Option<Option<Duration>> {
+    let expected = "an age such as \"90d\" or \"12h\", or \"forever\"";
+    if !field.is_string() {
+        return field.wrong(context, expected, "");
+    }
+    let text = field.string(context)?;
+    if text == "forever" {
+        return Some(None);
+    }
+    let days =
+        text.strip_suffix('d').and_then(|number| split_unit(number)).filter(|(_, rest)| rest.is_empty());
+    let value = match days {
+        Some((days, _)) => Some(Duration::from_secs(days.saturating_mul(24 * 3600))),
+        None => parse_duration(text),
+    };
+    let problem = match value {
+        Some(value) if value.is_zero() => format!("{} must be longer than nothing", field.label),
+        Some(value) if value > OLDEST => {
+            format!("{} must be at most a century, \"36500d\"; \"forever\" is longer", field.label)
+        }
+        Some(value) => return Some(Some(value)),
         None => format!("{} must be {expected}, not {text:?}", field.label),
     };
     context.mistake(field.at, problem);

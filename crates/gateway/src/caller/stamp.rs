@@ -12,6 +12,7 @@ use model::{Id, Trust};
 
 use super::{Caller, Identification};
 use crate::respond::CallError;
+use crate::traced::Traced;
 
 pub struct Stamp {
     pub caller: Arc<Caller>,
@@ -60,6 +61,9 @@ impl Identification {
             members.extend_from_slice(b"\":\"");
             members.extend_from_slice(assertion.as_bytes());
             members.push(b'"');
+        }
+        if let Some(trace) = &caller.trace {
+            trace.write_meta(message, &mut members);
         }
         if message.method() == "initialize"
             && let Some(workspace) = &caller.workspace
@@ -134,7 +138,9 @@ impl Stamp {
             server,
             tool: self.tool.as_deref(),
         };
-        told.headers()
+        let traced = self.caller.trace.iter().flat_map(Traced::headers);
+        traced
+            .chain(told.headers())
             .chain(self.assertion.as_deref().map(|token| (identity::names::HEADER_ASSERTION, token)))
     }
 }

@@ -10,7 +10,9 @@ pub mod body;
 mod exchange;
 mod guard;
 mod inspected;
+mod observed;
 mod relay;
+mod returned;
 pub mod sessions;
 mod stream;
 mod strict;
@@ -39,6 +41,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::caller::{Call, Identification};
 use crate::connection::Connection;
+use crate::meters;
+use crate::recorded::Sinks;
 use crate::respond::CallError;
 use crate::server::{Backend, Server};
 use crate::worker;
@@ -72,6 +76,7 @@ pub struct Front {
     servers: RwLock<Arc<Servers>>,
     pub access: Access,
     identification: Arc<Identification>,
+    sinks: Arc<Sinks>,
     pub sessions: Sessions,
     /// Of all workers: whoever stops first waits for the others' clients too.
     connections: TaskTracker,
@@ -85,12 +90,14 @@ impl Front {
         servers: Servers,
         access: Access,
         identification: Arc<Identification>,
+        sinks: Arc<Sinks>,
         tasks: TaskTracker,
     ) -> Self {
         Self {
             servers: RwLock::new(Arc::new(servers)),
             access,
             identification,
+            sinks,
             sessions: Sessions::default(),
             connections: TaskTracker::new(),
             tasks,
@@ -205,6 +212,9 @@ impl Front {
             Ok(principal) => principal,
             Err(refused) => return closing(refused),
         };
+        if parts.uri.path() == "/metrics" {
+            return self.metrics();
+        }
         let Some(name) = parts.uri.path().strip_prefix("/mcp/") else {
             return closing(plain(
                 StatusCode::NOT_FOUND,
@@ -232,6 +242,14 @@ impl Front {
             Method::DELETE => self.delete(inbound).await,
             _ => closing(not_allowed()),
         }
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let text = meters::exposition(&self.servers(), &self.sinks, self.sessions.len());
+        let mut response = Response::new(Body::full(Bytes::from(text)));
+        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
     }
 
     async fn post(self: &Arc<Self>, inbound: Inbound, body: Bytes) -> Response<Body> {

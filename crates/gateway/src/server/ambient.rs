@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use mcp::Message;
 use mcp::envelope::{decode_string, span_in};
@@ -17,12 +18,12 @@ use super::catalogue::Catalogue;
 use crate::caller::Call;
 use crate::respond::CallError;
 
-/// The call with its ambient arguments.
-pub fn fill(spec: &ServerSpec, catalogue: &Catalogue, call: Call) -> Result<Call, CallError> {
+/// The call with its ambient arguments. None: it takes none.
+pub fn fill(spec: &ServerSpec, catalogue: &Catalogue, call: &Call) -> Result<Option<Call>, CallError> {
     if spec.arguments.is_empty() || call.message.method() != "tools/call" {
-        return Ok(call);
+        return Ok(None);
     }
-    let Some(tool) = call.message.name().map(Cow::into_owned) else { return Ok(call) };
+    let Some(tool) = call.message.name().map(Cow::into_owned) else { return Ok(None) };
     let mut message = call.message.clone();
     for (argument, template) in &spec.arguments {
         if !catalogue.takes(&tool, argument) {
@@ -45,7 +46,7 @@ pub fn fill(spec: &ServerSpec, catalogue: &Catalogue, call: Call) -> Result<Call
         };
         message = with_argument(&message, argument, &ambient, &explicit)?;
     }
-    Ok(Call::new(message, call.caller))
+    Ok(Some(Call::new(message, Arc::clone(&call.caller))))
 }
 
 /// What the call itself says of an argument.

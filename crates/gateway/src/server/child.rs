@@ -130,8 +130,10 @@ impl Child {
         self.stop.send_modify(|stop| *stop = Stop::Now);
     }
 
+    /// Without the secrets we know of: a server may print its environment.
     pub fn stderr_tail(&self) -> String {
-        self.stderr.tail()
+        let tail = self.stderr.tail();
+        self.options.recorder.sinks.redactor.redact(&tail).into_owned()
     }
 
     /// Tells the server what its client said first, once, and returns its answer to `initialize`.
@@ -228,10 +230,13 @@ impl Child {
     /// `company` says what else there is of the server.
     pub async fn drive(self: Arc<Self>, process: supervise::Child, company: impl Fn() -> Company) -> Ended {
         let supervise::Child { stdin, stdout, stderr, mut control } = process;
-        if let Err(error) = control.started().await {
-            let reason = error.to_string();
-            self.link.end(&CallError::StartFailed { server: self.options.server.clone(), reason });
-            return Ended::ByItself;
+        match control.started().await {
+            Ok(pid) => drop(self.link.target.set(format!("pid {pid}").into())),
+            Err(error) => {
+                let reason = error.to_string();
+                self.link.end(&CallError::StartFailed { server: self.options.server.clone(), reason });
+                return Ended::ByItself;
+            }
         }
         let mut stopping = self.stop.subscribe();
         let mut reader = LineReader::new(stdout, self.options.max_message);
@@ -258,7 +263,7 @@ impl Child {
         self.link.outbox.close();
         let status = end(&mut control, &mut reader, &mut stopping).await;
         let failed_start = ended == Ended::ByItself && !self.link.has_answered();
-        let (server, stderr) = (self.options.server.clone(), self.stderr.tail());
+        let (server, stderr) = (self.options.server.clone(), self.stderr_tail());
         let company = company();
         let hint = if failed_start && company.others_run { ONLY_ONE } else { "" };
         let error = if failed_start && self.key.is_unknown() && company.others_served {

@@ -24,8 +24,10 @@ use tokio::sync::oneshot;
 
 use crate::caller::{Call, Identification, Stamp};
 use crate::connection::Connection;
-use crate::hooked::{After, Slot};
+use crate::ending::Ending;
+use crate::hooked::Slot;
 use crate::outbox::Outbox;
+use crate::recorded::{Recorder, Target};
 use crate::respond::CallError;
 use crate::server::catalogue::Catalogue;
 use state::{GivenUp, Pending, State};
@@ -43,6 +45,7 @@ pub struct LinkOptions {
     pub catalogue: Arc<Catalogue>,
     pub counters: Arc<Counters>,
     pub identification: Arc<Identification>,
+    pub recorder: Arc<Recorder>,
 }
 
 /// What was dropped, and why.
@@ -62,6 +65,8 @@ pub struct Counters {
 pub struct Link {
     options: Arc<LinkOptions>,
     role: Role,
+    /// The process, or the address, at the other end.
+    pub target: Arc<Target>,
     /// Towards the server; every message ends with a line break.
     pub outbox: Outbox,
     next_id: AtomicU64,
@@ -91,8 +96,8 @@ pub struct Asked<'a> {
 /// Who waits for the answer.
 #[derive(Debug)]
 pub enum Reply {
-    /// Its caller, after the hooks that are to see it first.
-    Stream(Arc<Outbox>, Option<Arc<After>>),
+    /// Its caller, after what is done with an answer first.
+    Stream(Arc<Outbox>, Ending),
     /// A request of our own.
     Internal(oneshot::Sender<Message>),
 }
@@ -120,6 +125,7 @@ impl Link {
         Self {
             options,
             role,
+            target: Arc::default(),
             outbox: Outbox::new(),
             next_id: AtomicU64::new(1),
             gone: AtomicBool::new(false),
@@ -163,6 +169,9 @@ impl Link {
         reply: Reply,
     ) -> Result<(), CallError> {
         let Asked { message, stamp, question } = asked;
+        if let Reply::Stream(_, Ending { record: Some(record), .. }) = &reply {
+            record.sent_to(&self.target);
+        }
         let head = message.head();
         let about = head.name.as_ref().or(head.cursor.as_ref()).map(|span| message.slice(span));
         let pending = Pending {
@@ -228,6 +237,9 @@ impl Link {
             return;
         }
         pending.given_up = Some((Instant::now(), GivenUp::Caller));
+        if let Reply::Stream(_, ending) = &pending.reply {
+            ending.canceled();
+        }
         drop(state);
         let written = key.to_string();
         match notice.and_then(|notice| Some((notice, notice.head().request_id.clone()?))) {

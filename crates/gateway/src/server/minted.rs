@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use super::pool::Surroundings;
 use crate::caller::{Caller, Known};
 use crate::environment::{self, HostEnvironment};
+use crate::redact::Redactor;
 use crate::respond::CallError;
 
 /// How long the program may take.
@@ -31,6 +32,8 @@ pub struct Minted {
     server: String,
     spawner: Arc<Spawner>,
     host: Arc<HostEnvironment>,
+    /// Learns what it prints, and takes it out of what it says.
+    redactor: Arc<Redactor>,
     kept: Mutex<HashMap<Option<Known>, Arc<Slot>>>,
 }
 
@@ -43,7 +46,8 @@ type Headers = BTreeMap<String, String>;
 impl Minted {
     pub fn new(command: HeadersCommand, server: &str, around: &Surroundings) -> Self {
         let (spawner, host) = (Arc::clone(&around.spawner), Arc::clone(&around.host));
-        Self { command, server: server.to_owned(), spawner, host, kept: Mutex::default() }
+        let redactor = Arc::clone(&around.sinks.redactor);
+        Self { command, server: server.to_owned(), spawner, host, redactor, kept: Mutex::default() }
     }
 
     pub async fn headers(&self, caller: Option<&Caller>) -> Result<Arc<Headers>, CallError> {
@@ -91,10 +95,16 @@ impl Minted {
         if status != ExitStatus::Code(0) {
             let said = String::from_utf8_lossy(&said);
             let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+            let last = self.redactor.redact(last);
             let last: String = last.chars().filter(|character| !character.is_control()).take(200).collect();
             return Err(format!("{status}; its last words: {last}"));
         }
-        parse(&printed)
+        let headers = parse(&printed)?;
+        for value in headers.values() {
+            self.redactor.learn(value);
+            value.split_once(' ').into_iter().for_each(|(_, rest)| self.redactor.learn(rest));
+        }
+        Ok(headers)
     }
 
     fn program(&self, caller: Option<&Caller>) -> Command {

@@ -47,6 +47,9 @@ pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
     };
     let endpoint = endpoint.ok_or_else(|| invalid("its endpoint is not an address of the same server"))?;
     let link = Arc::new(Link::new(Arc::clone(&remote.options), Role::Posting));
+    if let Some(target) = remote.target.get() {
+        let _just_made = link.target.set(target.clone());
+    }
     remote.tasks.spawn(read(Arc::clone(&link), events));
     remote.tasks.spawn(write(Arc::clone(&link), Arc::clone(remote), endpoint));
     Ok(link)

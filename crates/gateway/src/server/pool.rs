@@ -23,6 +23,7 @@ use crate::caller::{Call, Caller, Identification, Known, Stamp};
 use crate::connection::{Connection, ConnectionId};
 use crate::environment::{self, HostEnvironment, PROBE};
 use crate::hooked;
+use crate::recorded::{Sinks, noted};
 use crate::respond::CallError;
 use crate::server::breaker::{Breaker, FAILED_START, Verdict};
 use crate::server::child::{Child, Ended, ONLY_ONE};
@@ -100,6 +101,14 @@ struct State {
     closed: bool,
 }
 
+/// A pool in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Census {
+    pub children: usize,
+    /// Messages that wait to be read.
+    pub queued: usize,
+}
+
 /// What a pool needs from its surroundings.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
@@ -107,6 +116,7 @@ pub struct Surroundings {
     pub host: Arc<HostEnvironment>,
     pub identification: Arc<Identification>,
     pub tasks: TaskTracker,
+    pub sinks: Arc<Sinks>,
 }
 
 /// For whom a child is started.
@@ -122,7 +132,7 @@ pub enum Owner<'a> {
 
 impl Pool {
     pub fn new(spec: StdioSpec, options: Arc<LinkOptions>, around: Surroundings) -> Arc<Self> {
-        let Surroundings { spawner, host, identification, tasks } = around;
+        let Surroundings { spawner, host, identification, tasks, .. } = around;
         let pool = Arc::new(Self {
             spec,
             options,
@@ -141,10 +151,17 @@ impl Pool {
         self.identification.stamp(&call.caller, &self.options.server, &call.message, call.headers())
     }
 
-    /// The call as hooks leave it.
-    pub async fn before(&self, chain: Arc<Chain>, call: Call) -> Result<Call, CallError> {
-        // A process has no headers.
-        Box::pin(hooked::before(chain, &self.options.server, Vec::new(), &self.tasks, call)).await
+    /// The call as it goes out: as hooks leave it, and noted.
+    pub async fn ready(&self, hooks: Option<Arc<Chain>>, call: Call) -> Result<Call, CallError> {
+        let record = call.record.clone();
+        let ready = match hooks {
+            // A process has no headers.
+            Some(chain) => {
+                Box::pin(hooked::before(chain, &self.options, Vec::new(), &self.tasks, call)).await
+            }
+            None => Ok(call),
+        };
+        noted(record, ready).await
     }
 
     /// The hooks this request is for.
@@ -160,6 +177,13 @@ impl Pool {
     /// The child at the other end of a pipe.
     pub fn child_of(&self, link: &Arc<Link>) -> Option<Arc<Child>> {
         self.lock().children.values().find(|child| Arc::ptr_eq(&child.link, link)).cloned()
+    }
+
+    /// How many there are, and what waits for them.
+    pub fn census(&self) -> Census {
+        let state = self.lock();
+        let alive = || state.children.values().filter(|child| child.is_alive());
+        Census { children: alive().count(), queued: alive().map(|child| child.link.outbox.len()).sum() }
     }
 
     pub fn isolation(&self) -> Isolation {

@@ -26,6 +26,7 @@ use tower_service::Service;
 use crate::address;
 use crate::caller::{Call, Caller, Stamp};
 use crate::hooked;
+use crate::recorded::{Target, noted};
 use crate::respond::CallError;
 use crate::server::link::LinkOptions;
 use crate::server::minted::Minted;
@@ -55,6 +56,8 @@ pub struct Remote {
     /// Headers that a program prints.
     minted: Option<Minted>,
     pub tasks: TaskTracker,
+    /// Our own name for it: no password, no query.
+    pub target: Arc<Target>,
 }
 
 impl Remote {
@@ -72,7 +75,8 @@ impl Remote {
         let clients = (0..worker::count()).map(|_| client()).collect();
         let minted =
             spec.headers_command.clone().map(|command| Minted::new(command, &options.server, &around));
-        Self { spec, uri, options, clients, minted, tasks: around.tasks }
+        let target = Arc::new(Target::from(shown(&uri)));
+        Self { spec, uri, options, clients, minted, tasks: around.tasks, target }
     }
 
     pub fn name(&self) -> &str {
@@ -92,17 +96,24 @@ impl Remote {
         self.options.identification.stamp(caller, &self.options.server, message, configured)
     }
 
-    /// The call as hooks leave it.
-    pub async fn before(&self, call: Call) -> Result<Call, CallError> {
-        let Some(chain) = self.options.hooks.of(&call.message) else { return Ok(call) };
-        // Apart, so that calls without hooks are not carried in a box that has room for them.
-        Box::pin(self.run_before(chain, call)).await
+    /// The call as it goes out: as hooks leave it, and noted.
+    pub async fn ready(&self, call: Call) -> Result<Call, CallError> {
+        let record = call.record.clone();
+        let ready = match self.options.hooks.of(&call.message) {
+            // Apart, so that calls without hooks are not carried in a box that has room for them.
+            Some(chain) => Box::pin(self.run_before(chain, call)).await,
+            None => Ok(call),
+        };
+        if let Some(record) = &record {
+            record.sent_to(&self.target);
+        }
+        noted(record, ready).await
     }
 
     async fn run_before(&self, chain: Arc<Chain>, call: Call) -> Result<Call, CallError> {
         let tool = mcp::headers::mirrored_name(&call.message);
         let configured = self.configured(Some(&call.caller), tool.as_deref()).await?;
-        hooked::before(chain, &self.options.server, configured, &self.tasks, call).await
+        hooked::before(chain, &self.options, configured, &self.tasks, call).await
     }
 
     /// The headers of the configuration and of the `headers_command`. What comes later replaces what came before.
@@ -202,12 +213,20 @@ impl Remote {
             _ => String::new(),
         };
         let visible = |character: &char| !character.is_control();
+        let body = self.options.recorder.sinks.redactor.redact(&body);
         let mut body: String = body.chars().filter(visible).take(SHOWN).collect();
         if status.is_redirection() {
             "it redirects, which is not followed; use the address it redirects to".clone_into(&mut body);
         }
         CallError::UpstreamStatus { server, status: status.as_u16(), body }
     }
+}
+
+/// An address without what may be secret in it.
+fn shown(uri: &Uri) -> Box<str> {
+    let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
+    let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}://{host}{port}{}", uri.path()).into()
 }
 
 /// A request on its way to a server.
@@ -297,7 +316,7 @@ async fn connect(uri: &Uri, allow_private: bool) -> io::Result<TcpStream> {
 }
 
 /// The system's trust store, read once and only if somebody needs it.
-fn tls(needed: bool) -> Arc<rustls::ClientConfig> {
+pub fn tls(needed: bool) -> Arc<rustls::ClientConfig> {
     static WITH_ROOTS: OnceLock<Arc<rustls::ClientConfig>> = OnceLock::new();
     let build = |roots: rustls::RootCertStore| {
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -296,7 +296,7 @@ fn urls() {
         "https://ann:sk-CANARY-7f3a@tracker.example/",
         "credentials do not go in the url; put them in `headers`",
     );
-    check_url("https://tracker.example/#x", "a server's url has no fragment; take out what starts with #");
+    check_url("https://tracker.example/#x", "such a url has no fragment; take out what starts with #");
     check_url("https://{host}/", "placeholders are filled in for `headers`, not for the url");
     check_url("https://tracker.example:0/", "its port must be a number from 1 to 65535");
     check_url("https://tracker.example:99999/", "its port must be a number from 1 to 65535");

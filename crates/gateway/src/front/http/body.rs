@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::relay::Relay;
+use super::returned::Relay;
 use super::strict::Watch;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

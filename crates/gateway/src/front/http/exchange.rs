@@ -179,10 +179,11 @@ async fn carry(session: Arc<Session>, call: Call, reply: Arc<Outbox>) {
         (Backend::Remote(remote), Some(link)) => {
             let id = call.message.id().unwrap_or_default();
             if let Err(error) = session.connection.begin(&id) {
+                call.failed(&error);
                 reply.finish(error.to_message(Some(&id)));
                 return;
             }
-            match remote.before(call).await {
+            match remote.ready(call).await {
                 Ok(call) => call::over_link(&link, &session.connection, &call, &reply),
                 Err(error) => {
                     reply.finish(error.to_message(Some(&id)));

@@ -11,9 +11,10 @@ use mcp::{Kind, Message};
 
 use super::body::Body;
 use super::json;
-use super::relay::{UnderWay, head_back};
+use super::relay::UnderWay;
+use super::returned::head_back;
 use super::sessions::{Kept, Session};
-use crate::hooked::After;
+use crate::ending::{Answered, Ending};
 use crate::respond::CallError;
 use crate::server::old_sse::{Events, Step, has_type, is_stream};
 use crate::server::remote::Remote;
@@ -23,7 +24,7 @@ pub(super) struct Inspection {
     pub(super) remote: Arc<Remote>,
     /// None: a stream that answers no request of its own.
     pub(super) request: Option<Message>,
-    pub(super) after: Option<Arc<After>>,
+    pub(super) ending: Ending,
     pub(super) session: Option<Arc<Session>>,
 }
 
@@ -50,7 +51,7 @@ impl Inspection {
             // Hooks are told that the call failed, and what the server wrote about it is not theirs to see.
             let status = response.status();
             let error = self.remote.refusal(response).await;
-            let answer = self.look(error.to_message(self.id().as_deref())).await.unwrap_or_default();
+            let answer = self.fail(&error).await;
             let kept = [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN].contains(&status);
             return Ok(json(if kept { status } else { error.status() }, answer));
         }
@@ -77,29 +78,44 @@ impl Inspection {
 
     /// A message as the client gets it. None: hooks should have seen it, and it cannot be read.
     async fn look(&self, data: Bytes) -> Option<Bytes> {
-        let sees_answers = self.after.is_some() || self.remote.options.hooks.sees_answers();
+        let sees_answers = !self.ending.is_quick() || self.remote.options.hooks.sees_answers();
         let Ok(message) = Message::parse(data.clone()) else { return (!sees_answers).then_some(data) };
         let Some(id) = message.id().filter(|_| message.kind() == Kind::Response) else { return Some(data) };
         let data = self.catalogued(&message).unwrap_or(data);
         // What comes back on a request's own stream is its answer, however its id is spelled.
-        let after = if let Some(after) = &self.after {
-            Arc::clone(after)
+        let ending = if self.is_own() {
+            self.ending.clone()
         } else {
             match self.session.as_ref().map(|session| session.after_of(&id)) {
                 // Once more, on another stream.
                 Some(Some(Kept { answer: Some(answer), .. })) => return Some(answer),
-                Some(Some(kept)) => kept.after,
+                Some(Some(kept)) => kept.ending,
                 Some(None) => return Some(data),
                 // Without a session nobody knows whose answer it is.
                 None => return (self.request.is_some() || !sees_answers).then_some(data),
             }
         };
-        let answer = after.answer(data).await;
+        let answer = ending.answer(Some(&id), Answered::By(&message, data)).await;
         if let Some(session) = &self.session {
-            let asked = self.id().filter(|_| self.after.is_some());
+            let asked = self.id().filter(|_| self.is_own());
             session.keep_answer(&asked.unwrap_or(id), &answer);
         }
         Some(answer)
+    }
+
+    /// Whether something is to be done with the answer to the request itself.
+    fn is_own(&self) -> bool {
+        !self.ending.is_quick() || self.ending.record.is_some()
+    }
+
+    /// The answer to a request that there is no other answer to.
+    async fn fail(&self, error: &CallError) -> Bytes {
+        let id = self.id();
+        let answer = self.ending.answer(id.as_deref(), Answered::Failed(error)).await;
+        if let (Some(session), Some(id), true) = (&self.session, &id, self.is_own()) {
+            session.keep_answer(id, &answer);
+        }
+        answer
     }
 
     /// A list of tools as the catalogue passes it on. None: as it is.
@@ -160,7 +176,7 @@ impl Reading {
                 }
             };
             // Nobody could tell whose answer it is that comes on another stream.
-            if self.inspection.after.is_some() && self.inspection.session.is_none() {
+            if !self.inspection.ending.is_quick() && self.inspection.session.is_none() {
                 event.id = None;
             }
             // An event without data only says where a stream can be taken up again.
@@ -185,8 +201,7 @@ impl Reading {
 
     /// There will be no answer but this.
     async fn failed(mut self, error: CallError) -> (Bytes, Self) {
-        let answer = error.to_message(self.inspection.id().as_deref());
-        let answer = self.inspection.look(answer).await.unwrap_or_default();
+        let answer = self.inspection.fail(&error).await;
         self.answered = true;
         self.events.end();
         (mcp::sse::encode(&answer, None), self)

@@ -3,27 +3,24 @@
 //! A legacy session here is one there, so ids, progress tokens and event ids need no re-keying. The session's id
 //! is ours: it belongs to the principal who opened it, and the server's own never leaves.
 
-use std::future::Future as _;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use mcp::{Kind, Message, headers, meta};
-use tokio::time::{Instant, Sleep};
 
-use super::body::{Body, Error};
+use super::body::Body;
 use super::exchange::{self, check_mirrors};
 use super::inspected::Inspection;
+use super::observed::Observed;
+use super::returned::{Watching, passed_back};
 use super::sessions::Session;
 use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json};
 use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES, Outlet};
+use crate::ending::{Answered, Ending};
 use crate::respond::CallError;
 use crate::server::old_sse::{self, is_stream};
 use crate::server::remote::{Outgoing, Remote};
@@ -40,15 +37,6 @@ const PASSED_ON: [HeaderName; 10] = [
     HeaderName::from_static("tracestate"),
     HeaderName::from_static("baggage"),
     HeaderName::from_static("x-request-id"),
-];
-
-/// What a server says that a client may want to know.
-const PASSED_BACK: [HeaderName; 5] = [
-    header::CONTENT_TYPE,
-    header::CACHE_CONTROL,
-    header::RETRY_AFTER,
-    PROTOCOL_VERSION,
-    HeaderName::from_static("x-accel-buffering"),
 ];
 
 pub(super) async fn post(
@@ -77,6 +65,21 @@ async fn relay(
         || Arc::new(Connection::new(inbound.principal.clone(), Outlet::Stateless, inbound.channel));
     let connection = session.as_ref().map_or_else(stands_alone, |session| Arc::clone(&session.connection));
     let call = identified(inbound, &connection, message)?;
+    let record = call.record.clone();
+    let relayed = carry(front, inbound, remote, Sending { call, session, connection, under_way: None }).await;
+    if let (Err(error), Some(record)) = (&relayed, record) {
+        record.failed(error);
+    }
+    relayed
+}
+
+async fn carry(
+    front: &Arc<Front>,
+    inbound: &Inbound,
+    remote: &Arc<Remote>,
+    sending: Sending,
+) -> Result<Response<Body>, CallError> {
+    let Sending { call, session, connection, .. } = sending;
     if let Some(session) = &session
         && let Some(link) = session.link()
     {
@@ -91,14 +94,14 @@ async fn relay(
         remote.options.catalogue.check_call(&call.message.name().unwrap_or_default())?;
     }
     let under_way = UnderWay::begin(session.as_ref(), &call.message);
-    let call = remote.before(call).await?;
-    let (after, id) = (call.after(), call.message.id());
-    let waiting = match (&session, &id, &after) {
-        (Some(session), Some(id), Some(after)) => {
-            session.keep_after(id, after)?;
+    let call = remote.ready(call).await?;
+    let (ending, id) = (call.ending(), call.message.id());
+    let waiting = match (&session, &id) {
+        (Some(session), Some(id)) if is_looked_at(&ending) => {
+            session.keep_ending(id, &ending)?;
             Some(Waiting { session: Arc::clone(session), id: id.clone(), goes_on: false })
         }
-        (Some(session), Some(id), None) => {
+        (Some(session), Some(id)) => {
             session.forget_answered(id);
             None
         }
@@ -111,13 +114,13 @@ async fn relay(
         return Ok(accepted());
     }
     let sent = send(front, inbound, remote, Sending { call, session, connection, under_way }).await;
-    match (sent, after) {
-        (Err(error), Some(after)) => {
-            let answer = Box::pin(after.answer(error.to_message(id.as_deref()))).await;
+    match sent {
+        Err(error) if !ending.is_quick() => {
+            let answer = Box::pin(ending.answer(id.as_deref(), Answered::Failed(&error))).await;
             drop(waiting);
             Ok(json(error.status(), answer))
         }
-        (sent, _) => {
+        sent => {
             // Its answer is on its way, on this stream or another.
             if let (Ok(_), Some(mut waiting)) = (&sent, waiting) {
                 waiting.goes_on = true;
@@ -125,6 +128,11 @@ async fn relay(
             sent
         }
     }
+}
+
+/// Whether an answer is read, and does not only pass by.
+fn is_looked_at(ending: &Ending) -> bool {
+    !ending.is_quick() || ending.record.as_ref().is_some_and(|record| record.captures_results())
 }
 
 /// A request whose answer hooks are to see, until it is known that one comes.
@@ -199,16 +207,19 @@ async fn send(
         front.sessions.close(session);
     }
     let upstream = response.headers().get(SESSION_ID).cloned();
-    let after = call.after();
+    let ending = call.ending();
     let is_list = message.method() == "tools/list" && status == StatusCode::OK;
-    let mut response = if is_list || after.is_some() {
+    let mut response = if is_list || is_looked_at(&ending) {
         let (remote, request) = (Arc::clone(remote), Some(message.clone()));
-        let inspection = Inspection { remote, request, after, session: session.clone() };
+        let inspection = Inspection { remote, request, ending, session: session.clone() };
         Box::pin(inspection.pass_back(response, under_way)).await?
     } else {
         // A stream of events may be silent as long as nothing happens.
         let listens = message.method() == "subscriptions/listen";
-        passed_back(remote, response, remote.options.timeout.filter(|_| !listens), under_way)
+        let observed = (ending.record)
+            .map(|record| Observed::call(remote, &response, record, session.as_ref(), message.id()));
+        let silence = remote.options.timeout.filter(|_| !listens);
+        passed_back(remote, response, silence, Watching { under_way, observed })
     };
     if message.method() == "initialize" && status == StatusCode::OK && session.is_none() {
         let session = open(front, inbound)?;
@@ -228,7 +239,7 @@ async fn fall_back(
     call: Call,
 ) -> Result<Response<Body>, CallError> {
     let Ok(link) = old_sse::connect(remote).await else {
-        return Ok(passed_back(remote, response, remote.options.timeout, None));
+        return Ok(passed_back(remote, response, remote.options.timeout, Watching::default()));
     };
     let session = open(front, inbound)?;
     let standing = remote.options.identification.standing(inbound.channel, Some(&call.message));
@@ -280,10 +291,11 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Arc<Rem
         let sees_answers = remote.options.hooks.sees_answers();
         if sees_answers || session.as_ref().is_some_and(|session| session.has_afters()) {
             let remote = Arc::clone(remote);
-            let inspection = Inspection { remote, request: None, after: None, session };
+            let inspection = Inspection { remote, request: None, ending: Ending::default(), session };
             return Box::pin(inspection.pass_back(response, None)).await;
         }
-        Ok(passed_back(remote, response, None, None))
+        let observed = session.filter(|_| is_stream(&response)).map(Observed::stream);
+        Ok(passed_back(remote, response, None, Watching { under_way: None, observed }))
     };
     passed.await.unwrap_or_else(|error| failed(&error, None))
 }
@@ -404,140 +416,5 @@ fn mirror_arguments(remote: &Remote, message: &Message, outbound: &mut HeaderMap
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), value) {
             outbound.insert(name, value);
         }
-    }
-}
-
-pub(super) fn head_back(response: &Response<Incoming>) -> Response<Body> {
-    let mut back = Response::new(Body::empty());
-    *back.status_mut() = response.status();
-    for name in &PASSED_BACK {
-        if let Some(value) = response.headers().get(name) {
-            back.headers_mut().insert(name.clone(), value.clone());
-        }
-    }
-    back
-}
-
-fn passed_back(
-    remote: &Remote,
-    response: Response<Incoming>,
-    silence: Option<Duration>,
-    under_way: Option<UnderWay>,
-) -> Response<Body> {
-    let mut back = head_back(&response);
-    let unit = if is_stream(&response) { Unit::Event } else { Unit::Body };
-    let mut relay = Relay::new(response.into_body(), unit, remote.options.max_message, silence);
-    relay.under_way = under_way.map(UnderWay::unanswered);
-    *back.body_mut() = Body::relay(relay);
-    back
-}
-
-/// What a limit is counted over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Body,
-    Event,
-}
-
-/// A server's body on its way back, within its limits.
-#[derive(Debug)]
-pub struct Relay {
-    inner: Incoming,
-    unit: Unit,
-    limit: usize,
-    seen: usize,
-    /// The length of the line we are in, which frames may cut anywhere.
-    line: usize,
-    silence: Option<Duration>,
-    deadline: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
-    under_way: Option<UnderWay>,
-}
-
-impl Relay {
-    fn new(inner: Incoming, unit: Unit, limit: usize, silence: Option<Duration>) -> Self {
-        Self { inner, unit, limit, seen: 0, line: 0, silence, deadline: None, timer: None, under_way: None }
-    }
-
-    fn count(&mut self, data: &[u8]) -> Result<(), Error> {
-        match self.unit {
-            Unit::Body => self.seen += data.len(),
-            Unit::Event => {
-                for byte in data {
-                    self.seen += 1;
-                    match byte {
-                        b'\n' if self.line == 0 => self.seen = 0, // A blank line ends an event.
-                        b'\n' => self.line = 0,
-                        b'\r' => {}
-                        _ => self.line += 1,
-                    }
-                }
-            }
-        }
-        if self.seen > self.limit { Err("the server's message is over the limit".into()) } else { Ok(()) }
-    }
-
-    /// The last of it is here; a cancel from now on is late.
-    fn answered(&mut self) {
-        if let Some(under_way) = self.under_way.take() {
-            under_way.answered();
-        }
-    }
-
-    /// The timer is made when it is first waited for and moved only when it fires.
-    fn silent_for_too_long(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(silence) = self.silence else { return false };
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + silence);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        while timer.as_mut().poll(context).is_ready() {
-            if Instant::now() >= deadline {
-                return true;
-            }
-            timer.as_mut().reset(deadline);
-        }
-        false
-    }
-}
-
-impl HttpBody for Relay {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        match Pin::new(&mut self.inner).poll_frame(context) {
-            Poll::Pending => {
-                if self.silent_for_too_long(context) {
-                    return Poll::Ready(Some(Err("the server was silent for too long".into())));
-                }
-                Poll::Pending
-            }
-            Poll::Ready(Some(Ok(frame))) => {
-                self.deadline = None;
-                if let Some(data) = frame.data_ref() {
-                    let data = data.clone();
-                    self.count(&data)?;
-                }
-                if self.inner.is_end_stream() {
-                    self.answered();
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
-            Poll::Ready(None) => {
-                self.answered();
-                Poll::Ready(None)
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }

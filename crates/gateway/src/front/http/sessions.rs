@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::Front;
 use super::stream::Resumable;
 use crate::connection::{Connection, Outlet};
-use crate::hooked::After;
+use crate::ending::Ending;
 use crate::outbox::Outbox;
+use crate::recorded::Record;
 use crate::respond::CallError;
 use crate::server::link::Link;
 use crate::server::{Backend, Server};
@@ -65,20 +66,22 @@ struct State {
     pages: usize,
     /// By the id of their request: hooks for its answer, on whichever stream and however often it comes.
     afters: VecDeque<(Bytes, Kept)>,
+    /// By the id of their request: calls whose stream broke off before the answer.
+    records: VecDeque<(Bytes, Arc<Record>)>,
 }
 
-/// Hooks for the answer to one request, and what they made of it.
+/// What is done with the answer to one request, and what came of it.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    pub after: Arc<After>,
+    pub ending: Ending,
     /// None: it has not come, or is too long to be kept.
     pub answer: Option<Bytes>,
     answered: bool,
 }
 
 impl Session {
-    /// Notes hooks that are to see the answer to `id`.
-    pub fn keep_after(&self, id: &Bytes, after: &Arc<After>) -> Result<(), CallError> {
+    /// Keeps what is to be done with the answer to `id`.
+    pub fn keep_ending(&self, id: &Bytes, ending: &Ending) -> Result<(), CallError> {
         let mut state = self.lock();
         let same = same_id(id);
         if state.afters.iter().any(|(other, kept)| *other == same && !kept.answered) {
@@ -86,16 +89,16 @@ impl Session {
             return Err(CallError::DuplicateId(String::from_utf8_lossy(id).into_owned()));
         }
         state.afters.retain(|(other, _)| *other != same);
-        let size = |kept: &Kept| kept.after.size() + kept.answer.as_ref().map_or(0, Bytes::len);
+        let size = |kept: &Kept| kept.ending.size() + kept.answer.as_ref().map_or(0, Bytes::len);
         let mut held: usize = state.afters.iter().map(|(_, kept)| size(kept)).sum();
-        while state.afters.len() >= MOST_AFTERS || held + after.size() > MOST_HELD {
+        while state.afters.len() >= MOST_AFTERS || held + ending.size() > MOST_HELD {
             // One that was answered may be asked for again; one that was not will be.
             let Some(at) = state.afters.iter().position(|(_, kept)| kept.answered) else {
                 return Err(CallError::TooManyUnanswered { limit: MOST_AFTERS });
             };
             held -= state.afters.remove(at).map_or(0, |(_, kept)| size(&kept));
         }
-        state.afters.push_back((same, Kept { after: Arc::clone(after), answer: None, answered: false }));
+        state.afters.push_back((same, Kept { ending: ending.clone(), answer: None, answered: false }));
         Ok(())
     }
 
@@ -104,6 +107,7 @@ impl Session {
         let same = same_id(id);
         if let Some((_, kept)) = self.lock().afters.iter_mut().find(|(other, _)| *other == same) {
             kept.answered = true;
+            kept.ending.canceled();
         }
     }
 
@@ -126,6 +130,22 @@ impl Session {
             kept.answered = true;
             kept.answer = Some(answer).filter(|answer| answer.len() <= LONGEST_KEPT).cloned();
         }
+    }
+
+    /// Keeps the record of a call whose answer may come on another stream.
+    pub fn keep_record(&self, id: &[u8], record: Arc<Record>) {
+        let mut state = self.lock();
+        if state.records.len() >= MOST_AFTERS {
+            state.records.pop_front();
+        }
+        state.records.push_back((same_id(id), record));
+    }
+
+    pub fn take_record(&self, id: &[u8]) -> Option<Arc<Record>> {
+        let id = same_id(id);
+        let mut state = self.lock();
+        let at = state.records.iter().position(|(other, _)| *other == id)?;
+        state.records.remove(at).map(|(_, record)| record)
     }
 
     pub fn has_afters(&self) -> bool {
@@ -166,6 +186,7 @@ impl Sessions {
             next_stream: 0,
             pages: 0,
             afters: VecDeque::new(),
+            records: VecDeque::new(),
         };
         let session = Arc::new(Session {
             id: HeaderValue::from_str(&id).ok()?,

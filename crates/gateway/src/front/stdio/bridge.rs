@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call;
 use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES};
+use crate::ending::Answered;
 use crate::front::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::outbox::{Outbox, Taken};
 use crate::respond::CallError;
@@ -36,6 +37,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The shortest and the longest a server may ask us to wait for that.
 const SHORTEST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// How much of an error's body is shown.
+const SHOWN: usize = 500;
 /// Attempts to get back a stream that holds an answer.
 const RESUMES: usize = 60;
 
@@ -100,15 +103,16 @@ impl Bridge {
         let id = call.message.id().unwrap_or_default();
         // Before hooks: a cancel and the host's end find it then.
         if let Err(error) = self.connection.begin(&id) {
+            call.failed(&error);
             self.outbox.finish(error.to_message(Some(&id)));
             return;
         }
-        if self.remote.options.hooks.of(&call.message).is_none() {
+        if self.remote.options.hooks.of(&call.message).is_none() && call.begin_at_once() {
             return call::over_link(&link, &self.connection, &call, &self.outbox);
         }
         let bridge = self.clone();
         self.remote.tasks.spawn(async move {
-            match bridge.remote.before(call).await {
+            match bridge.remote.ready(call).await {
                 Ok(call) => call::over_link(&link, &bridge.connection, &call, &bridge.outbox),
                 Err(error) => {
                     bridge.outbox.finish(error.to_message(Some(&id)));
@@ -187,6 +191,7 @@ impl Bridge {
             let mut state = self.lock();
             if state.under_way.contains_key(&id) {
                 let error = CallError::DuplicateId(String::from_utf8_lossy(&id).into_owned());
+                call.failed(&error);
                 self.outbox.finish(error.to_message(Some(&id)));
                 return;
             }
@@ -213,17 +218,20 @@ impl Bridge {
 
     async fn request(&self, call: Call) -> Result<Bytes, CallError> {
         if call.message.method() == "tools/call" {
-            self.remote.options.catalogue.check_call(&call.message.name().unwrap_or_default())?;
+            let name = call.message.name().unwrap_or_default();
+            self.remote.options.catalogue.check_call(&name).inspect_err(|error| call.failed(error))?;
         }
-        let call = self.remote.before(call).await?;
-        let answered = self.ask(&call).await;
-        let Some(after) = call.after() else { return answered };
-        let id = call.message.id();
-        let answer = answered.unwrap_or_else(|error| error.to_message(id.as_deref()));
-        Ok(after.answer(answer).await)
+        let call = self.remote.ready(call).await?;
+        let (answered, id) = (self.ask(&call).await, call.message.id());
+        let answered = match &answered {
+            Ok((answer, bytes)) => Answered::By(answer, bytes.clone()),
+            Err(error) => Answered::Failed(error),
+        };
+        Ok(call.ending().answer(id.as_deref(), answered).await)
     }
 
-    async fn ask(&self, call: &Call) -> Result<Bytes, CallError> {
+    /// The server's answer, and the same as the host gets it.
+    async fn ask(&self, call: &Call) -> Result<(Message, Bytes), CallError> {
         let message = &call.message;
         if mcp::meta::is_list(message.method()) {
             self.count_page(message)?;
@@ -237,13 +245,15 @@ impl Bridge {
         }
         let answer = self.answer_of(response, message).await?;
         let (Some(result), "tools/list") = (answer.head().result.clone(), message.method()) else {
-            return Ok(answer.into_bytes());
+            let bytes = answer.bytes().clone();
+            return Ok((answer, bytes));
         };
         let changed = self.remote.options.catalogue.inspect(&answer.bytes()[result.clone()])?;
-        Ok(match changed {
+        let bytes = match changed {
             Some(changed) => answer.with(&mut [Edit { span: result, with: &changed }]),
-            None => answer.into_bytes(),
-        })
+            None => answer.bytes().clone(),
+        };
+        Ok((answer, bytes))
     }
 
     /// The server has lost the session. A host on a pipe cannot start over, so we do, with its own words.
@@ -384,7 +394,7 @@ impl Bridge {
             _ if !status.is_success() => Err(CallError::UpstreamStatus {
                 server: server(),
                 status: status.as_u16(),
-                body: String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned(),
+                body: self.shown(&body),
             }),
             Ok(_) => Err(CallError::AnswerInvalid {
                 server: server(),
@@ -392,6 +402,12 @@ impl Bridge {
             }),
             Err(refused) => Err(CallError::AnswerInvalid { server: server(), reason: refused.to_string() }),
         }
+    }
+
+    /// The beginning of a body, for a person.
+    fn shown(&self, body: &[u8]) -> String {
+        let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]);
+        self.remote.options.recorder.sinks.redactor.redact(&text).into_owned()
     }
 
     async fn answer_in_stream(

@@ -11,6 +11,7 @@ use mcp::{Kind, Message};
 use super::state::Pending;
 use super::{Link, Reply, Role};
 use crate::connection::{Connection, Outlet, ServerRequest};
+use crate::ending::Answered;
 use crate::outbox::{Outbox, Taken};
 use crate::respond::CallError;
 use crate::server::answer;
@@ -52,20 +53,22 @@ impl Link {
                 let _gone = sender.send(message.clone());
                 None
             }
-            Reply::Stream(ref outbox, ref after) => {
-                let answer = self.inspect(message, &pending);
-                let bytes = match answer {
-                    Ok(None) => message.with(&mut [Edit { span: id, with: &pending.id }]),
-                    Ok(Some(changed)) => changed,
-                    Err(error) => error.to_message(Some(&pending.id)),
+            Reply::Stream(ref outbox, ref ending) => {
+                let bytes = match self.inspect(message, &pending) {
+                    Ok(changed) => {
+                        let as_it_is = || message.with(&mut [Edit { span: id, with: &pending.id }]);
+                        Ok(changed.unwrap_or_else(as_it_is))
+                    }
+                    Err(error) => Err(error),
                 };
-                self.remember(&pending, &bytes);
-                if let Some(after) = after {
-                    Arc::clone(after).finish(bytes, pending.asker(outbox));
-                } else {
-                    pending.connection.end(&pending.id);
-                    outbox.finish(bytes);
+                let answered = match &bytes {
+                    Ok(bytes) => Answered::By(message, bytes.clone()),
+                    Err(error) => Answered::Failed(error),
+                };
+                if let Ok(bytes) = &bytes {
+                    self.remember(&pending, bytes);
                 }
+                ending.finish(answered, pending.asker(outbox));
                 hold_back(&pending.connection, outbox)
             }
         }

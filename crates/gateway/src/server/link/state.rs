@@ -11,7 +11,7 @@ use mcp::Message;
 
 use super::Reply;
 use crate::connection::{Connection, ConnectionId, Outlet};
-use crate::hooked::Asker;
+use crate::ending::{Answered, Asker};
 use crate::outbox::Outbox;
 use crate::respond::CallError;
 use crate::server::answer;
@@ -139,14 +139,8 @@ impl Pending {
 
     /// Answers the caller; the entry may stay.
     pub(super) fn tell(&self, error: &CallError) {
-        if let Reply::Stream(outbox, after) = &self.reply {
-            let answer = error.to_message(Some(&self.id));
-            if let Some(after) = after {
-                Arc::clone(after).finish_later(answer, self.asker(outbox));
-            } else {
-                self.connection.end(&self.id);
-                outbox.finish(answer);
-            }
+        if let Reply::Stream(outbox, ending) = &self.reply {
+            ending.finish_later(Answered::Failed(error), self.asker(outbox));
         }
     }
 
@@ -162,7 +156,7 @@ impl Pending {
     pub(super) fn release(&self) {
         // At its deadline it has been answered, perhaps by hooks that are still at it.
         let told = matches!(self.given_up, Some((_, GivenUp::Deadline)));
-        if told && matches!(self.reply, Reply::Stream(_, Some(_))) {
+        if told && matches!(&self.reply, Reply::Stream(_, ending) if !ending.is_quick()) {
             return;
         }
         self.connection.end(&self.id);

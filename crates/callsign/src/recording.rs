@@ -1,0 +1,151 @@
+//! Where a process of ours notes its calls: the ledger, whoever collects spans, and what must not be written down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gateway::environment::HostEnvironment;
+use gateway::recorded::Sinks;
+use gateway::redact::Redactor;
+use gateway::server::remote;
+use http::{HeaderName, HeaderValue};
+use ledger::{Ledger, Options, Place, Retention};
+use model::{ServerSpec, Transport};
+use telemetry::export::{ExportOptions, Exporter};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, LedgerConfig, TelemetryConfig};
+use crate::exit::{Code, Failure};
+use crate::identification::now_ms;
+use crate::notary;
+use crate::state::StateDir;
+
+/// How long the last rows may take to be written once all calls have ended.
+const WRITING: Duration = Duration::from_secs(5);
+
+/// What there is to begin with.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    pub config: &'a Config,
+    /// None: it cannot be used.
+    pub state: Option<&'a StateDir>,
+    pub host: &'a HostEnvironment,
+    /// What writes: `wrap` or `serve`.
+    pub kind: &'static str,
+    pub tasks: &'a TaskTracker,
+    /// Ends the sending of spans.
+    pub stop: CancellationToken,
+}
+
+pub fn assemble(parts: Parts<'_>) -> anyhow::Result<Arc<Sinks>> {
+    let Parts { config, state, host, kind, tasks, stop } = parts;
+    let redactor = Redactor::new(&config.ledger.redact).map_err(|(at, why)| {
+        Failure::new(Code::Configuration, format!("[ledger] redact: pattern {}: {why}", at + 1))
+    })?;
+    learn(&redactor, config.servers.iter(), host);
+    if let Some(token) = state.and_then(|state| state.read("token").ok().flatten()) {
+        redactor.learn(token.trim());
+    }
+    let exporter = config.telemetry.as_ref().map(|telemetry| exporter(telemetry, tasks, stop, &redactor));
+    Ok(Arc::new(Sinks {
+        ledger: ledger(&config.ledger, state, kind)?,
+        exporter: exporter.transpose()?,
+        redactor: Arc::new(redactor),
+        clock: now_ms,
+    }))
+}
+
+fn ledger(
+    config: &LedgerConfig,
+    state: Option<&StateDir>,
+    kind: &'static str,
+) -> anyhow::Result<Option<Arc<Ledger>>> {
+    if !config.enabled {
+        return Ok(None);
+    }
+    let Some(state) = state else {
+        if config.strict {
+            let message = "[ledger] strict = true, and the state directory cannot be used";
+            return Err(Failure::new(Code::State, message).into());
+        }
+        tracing::warn!("calls are not noted in the ledger: the state directory cannot be used");
+        return Ok(None);
+    };
+    let options = Options {
+        place: Place::of(state.path()),
+        strict: config.strict,
+        retention: Retention { age: config.keep, size: Some(config.max_size) },
+        kind,
+    };
+    let seal = notary::of(state.path());
+    Ok(Some(Arc::new(Ledger::open(options, seal).context("could not start the ledger")?)))
+}
+
+fn exporter(
+    config: &TelemetryConfig,
+    tasks: &TaskTracker,
+    stop: CancellationToken,
+    redactor: &Redactor,
+) -> anyhow::Result<Exporter> {
+    let mut headers = Vec::new();
+    for (name, value) in &config.headers {
+        redactor.learn(value);
+        let wrong = || Failure::new(Code::Configuration, format!("[telemetry] headers: {name}"));
+        let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
+        let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| wrong())?;
+        value.set_sensitive(true);
+        headers.push((name, value));
+    }
+    let options = ExportOptions {
+        url: config.otlp.parse().context("[telemetry] otlp is no address")?,
+        headers,
+        service: config.service.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        tls: remote::tls(config.otlp.starts_with("https:")),
+    };
+    Ok(Exporter::start(options, tasks, stop))
+}
+
+/// What is known to be secret is never written down, whoever says it.
+pub fn learn<'a>(redactor: &Redactor, specs: impl Iterator<Item = &'a ServerSpec>, host: &HostEnvironment) {
+    for (name, value) in &host.0 {
+        if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
+            && sounds_secret(name)
+        {
+            redactor.learn(value);
+        }
+    }
+    for spec in specs {
+        let templates = match &spec.transport {
+            Transport::Stdio(stdio) => &stdio.env,
+            Transport::Http(http) => &http.headers,
+        };
+        for (name, template) in templates {
+            template.secrets().for_each(|secret| redactor.learn(secret));
+            let plain = template.render(&|_| None).filter(|_| sounds_secret(name));
+            if let Some(value) = plain {
+                // `Bearer x` and `x` alike.
+                redactor.learn(&value);
+                value.split_once(' ').into_iter().for_each(|(_, rest)| redactor.learn(rest));
+            }
+        }
+    }
+}
+
+fn sounds_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE"];
+    let name = name.to_ascii_uppercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Writes what is left. To be called when no call is under way any more.
+pub fn close(sinks: &Sinks) {
+    if let Some(ledger) = &sinks.ledger
+        && !ledger.close(WRITING)
+    {
+        let rows = ledger.depth().waiting;
+        tracing::error!(rows, "rows could not be written into the ledger before the end");
+    }
+}
