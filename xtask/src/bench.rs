@@ -293,6 +293,7 @@ fn way(target: Target) -> Way {
         | Target::NpmMcpProxy
         | Target::PypiMcpProxy
         | Target::Callsign
+        | Target::CallsignUnnoted
         | Target::CallsignHooked
         | Target::CallsignShared
         | Target::CallsignSession => Way::Direct,

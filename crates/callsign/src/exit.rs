@@ -126,9 +126,9 @@ fn of_state(error: &StateError) -> Option<String> {
 
 fn of_ledger(error: &LedgerError) -> Option<String> {
     match error {
-        LedgerError::Absent(_) => {
-            Some("calls are written down when a host calls through `callsign wrap` or `callsign serve`".to_owned())
-        }
+        LedgerError::Absent(_) => Some(
+            "calls are written down when a host calls through `callsign wrap` or `callsign serve`".to_owned(),
+        ),
         // These say it themselves: a process that writes has nothing but its log.
         LedgerError::NoDirectory(_)
         | LedgerError::Newer { .. }

@@ -45,7 +45,7 @@ pub fn assemble(parts: Parts<'_>) -> anyhow::Result<Arc<Sinks>> {
     })?;
     learn(&redactor, config.servers.iter(), host);
     if let Some(token) = state.and_then(|state| state.read("token").ok().flatten()) {
-        redactor.learn(token.trim());
+        redactor.learn_for_good(token.trim());
     }
     let exporter = config.telemetry.as_ref().map(|telemetry| exporter(telemetry, tasks, stop, &redactor));
     Ok(Arc::new(Sinks {
@@ -90,7 +90,7 @@ fn exporter(
 ) -> anyhow::Result<Exporter> {
     let mut headers = Vec::new();
     for (name, value) in &config.headers {
-        redactor.learn(value);
+        redactor.learn_for_good(value);
         let wrong = || Failure::new(Code::Configuration, format!("[telemetry] headers: {name}"));
         let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
         let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| wrong())?;
@@ -113,7 +113,7 @@ pub fn learn<'a>(redactor: &Redactor, specs: impl Iterator<Item = &'a ServerSpec
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
             && sounds_secret(name)
         {
-            redactor.learn(value);
+            redactor.learn_for_good(value);
         }
     }
     for spec in specs {
@@ -122,12 +122,10 @@ pub fn learn<'a>(redactor: &Redactor, specs: impl Iterator<Item = &'a ServerSpec
             Transport::Http(http) => &http.headers,
         };
         for (name, template) in templates {
-            template.secrets().for_each(|secret| redactor.learn(secret));
+            template.secrets().for_each(|secret| redactor.learn_for_good(secret));
             let plain = template.render(&|_| None).filter(|_| sounds_secret(name));
             if let Some(value) = plain {
-                // `Bearer x` and `x` alike.
-                redactor.learn(&value);
-                value.split_once(' ').into_iter().for_each(|(_, rest)| redactor.learn(rest));
+                redactor.learn_for_good(&value);
             }
         }
     }

@@ -8,6 +8,7 @@
 //! A record is made when it is known who calls and goes along with the call. Whoever ends the call ends it; a record
 //! that is let go without that was canceled.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -103,7 +104,7 @@ impl Recorder {
             digest: None,
             size: 0,
             arguments: None,
-            spoof: (!caller.spoof.is_empty()).then(|| caller.spoof.join(",").into()),
+            spoof: (!caller.spoof.is_empty()).then(|| joined(&caller.spoof)),
             trace: caller.trace.as_ref().and_then(Traced::column),
         });
         self.put_arguments(&mut row, message);
@@ -388,6 +389,12 @@ impl Drop for Record {
     fn drop(&mut self) {
         self.canceled();
     }
+}
+
+/// Separated by commas, so none may be in a name.
+fn joined(names: &[Cow<'static, str>]) -> Box<str> {
+    let names: Vec<String> = names.iter().map(|name| name.replace(',', "\u{fffd}")).collect();
+    names.join(",").into()
 }
 
 fn unavailable(error: &LedgerError) -> CallError {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use regex::{Regex, RegexBuilder};
 
 use builtin::Builtin;
-use known::{Finder, Known};
+use known::{Known, Table};
 
 /// What stands where something was.
 pub const MARKER: &str = "[redacted]";
@@ -45,21 +45,24 @@ const LARGEST_PATTERN: usize = 1 << 20;
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Knows what must not be written down. To be shared by all that write.
-///
-/// # Synchronization
-///
-/// What is known lies behind a lock that is held to look at it or to add to it, never to search a text or to prepare
-/// for one. A text is searched for whatever was learnt before `redact` was called.
 pub struct Redactor {
     builtin: Builtin,
     patterns: Vec<Regex>,
-    known: Known,
+    /// What comes and goes.
+    passing: Known,
+    /// What stays.
+    standing: Known,
 }
 
 impl Default for Redactor {
     /// Without patterns of a configuration.
     fn default() -> Self {
-        Self { builtin: Builtin::new(), patterns: Vec::new(), known: Known::default() }
+        Self {
+            builtin: Builtin::new(),
+            patterns: Vec::new(),
+            passing: Known::default(),
+            standing: Known::default(),
+        }
     }
 }
 
@@ -73,21 +76,10 @@ impl fmt::Debug for Redactor {
 impl Redactor {
     /// `Err` is the index of the first pattern that cannot be used, and why, in words that fit on a line.
     pub fn new(patterns: &[String]) -> Result<Self, (usize, String)> {
-        let compiled = patterns.iter().enumerate().map(|(index, pattern)| {
-            let outcome = RegexBuilder::new(pattern)
-                .size_limit(LARGEST_PATTERN)
-                .dfa_size_limit(LARGEST_PATTERN)
-                .build()
-                .map_err(|error| in_a_line(&error));
-            match outcome {
-                Ok(regex) if regex.is_match("") => Err((
-                    index,
-                    "it matches a text without anything in it; make it want something".to_owned(),
-                )),
-                Ok(regex) => Ok(regex),
-                Err(problem) => Err((index, problem)),
-            }
-        });
+        let compiled = patterns
+            .iter()
+            .enumerate()
+            .map(|(index, pattern)| compile(pattern).map_err(|problem| (index, problem)));
         Ok(Self { patterns: compiled.collect::<Result<_, _>>()?, ..Self::default() })
     }
 
@@ -95,14 +87,24 @@ impl Redactor {
     ///
     /// The scheme of an `Authorization` header is left out of it; the password of `Basic`, of a url and of a JSON
     /// object's telling members are learnt too. Not learnt is what is shorter than 8 bytes or plainly no secret, see
-    /// `is_plain`. At most 1,024 values and 256 KiB are known; the one that was learnt longest ago goes first.
+    /// `is_plain`. At most 1,024 values and 256 KiB are known; those that were learnt longest ago go first.
     pub fn learn(&self, secret: &str) {
-        self.known.learn(secret);
+        self.passing.learn(secret);
+    }
+
+    /// The same for what the process has as long as it runs: it is counted apart, so that values which come with every
+    /// caller do not push it out.
+    pub fn learn_for_good(&self, secret: &str) {
+        self.standing.learn(secret);
     }
 
     /// `text` without secrets.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let pass = Pass { redactor: self, known: self.known.finder(), begun: Instant::now() };
+        let pass = Pass {
+            redactor: self,
+            known: [self.standing.table(), self.passing.table()],
+            begun: Instant::now(),
+        };
         match json::kind(text) {
             json::Kind::Other => pass.plain(text).unwrap_or(Cow::Borrowed(MARKER)),
             json::Kind::Json => pass.json(text, 0).unwrap_or(Cow::Borrowed(JSON_MARKER)),
@@ -117,7 +119,7 @@ struct AllOfIt;
 /// One text on its way.
 struct Pass<'r> {
     redactor: &'r Redactor,
-    known: Arc<Finder>,
+    known: [Arc<Table>; 2],
     begun: Instant,
 }
 
@@ -140,19 +142,25 @@ impl Pass<'_> {
         }
         out.push_str(&text[at..]);
         // What was put in may have made what was to be taken out.
-        if self.known.is_in(&out) { Err(AllOfIt) } else { Ok(Cow::Owned(out)) }
+        if self.knows_part_of(&out) { Err(AllOfIt) } else { Ok(Cow::Owned(out)) }
     }
 
     fn json<'a>(&self, text: &'a str, depth: usize) -> Result<Cow<'a, str>, AllOfIt> {
         let out = json::redact(self, text, depth)?;
         // A secret may reach from one string into the next.
-        if self.known.is_in(&out) { Err(AllOfIt) } else { Ok(out) }
+        if self.knows_part_of(&out) { Err(AllOfIt) } else { Ok(out) }
+    }
+
+    fn knows_part_of(&self, text: &str) -> bool {
+        self.known.iter().any(|table| table.is_in(text))
     }
 
     /// In order of their beginnings; none is empty.
     fn marks(&self, text: &str) -> Result<Vec<Range<usize>>, AllOfIt> {
         let mut marks = Vec::new();
-        self.known.mark(text, &mut marks)?;
+        for table in &self.known {
+            table.mark(text, &mut marks);
+        }
         self.redactor.builtin.mark(text, &mut marks)?;
         for pattern in &self.redactor.patterns {
             for found in pattern.find_iter(text).filter(|found| !found.is_empty()) {
@@ -165,6 +173,23 @@ impl Pass<'_> {
         marks.sort_unstable_by_key(|mark| mark.start);
         Ok(marks)
     }
+}
+
+/// Whether [`Redactor::new`] takes `pattern`. `Err` is why not.
+pub fn check_pattern(pattern: &str) -> Result<(), String> {
+    compile(pattern).map(drop)
+}
+
+fn compile(pattern: &str) -> Result<Regex, String> {
+    let regex = RegexBuilder::new(pattern)
+        .size_limit(LARGEST_PATTERN)
+        .dfa_size_limit(LARGEST_PATTERN)
+        .build()
+        .map_err(|error| in_a_line(&error))?;
+    if regex.is_match("") {
+        return Err("it matches a text without anything in it; make it want something".to_owned());
+    }
+    Ok(regex)
 }
 
 /// The last line of an error says what is wrong, the others draw where.

@@ -120,18 +120,24 @@ impl LedgerError {
 
     /// Of a file that was to be made.
     pub(crate) fn from_io(what: &'static str, path: &Path, error: &std::io::Error) -> Self {
-        let reason = error.to_string();
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full,
-            ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                Self::NoDirectory(path.parent().unwrap_or(path).to_owned())
-            }
-            ErrorKind::IsADirectory | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                Self::Unwritable { path: path.to_owned(), reason }
-            }
-            _ => Self::Failed { what, reason },
+        let (reason, kind) = (error.to_string(), error.kind());
+        if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            Self::Full
+        } else if is_absent(kind) {
+            Self::NoDirectory(path.parent().unwrap_or(path).to_owned())
+        } else if matches!(
+            kind,
+            ErrorKind::IsADirectory | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+        ) {
+            Self::Unwritable { path: path.to_owned(), reason }
+        } else {
+            Self::Failed { what, reason }
         }
     }
+}
+
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Which file it is, whatever it is called.
@@ -231,10 +237,7 @@ impl Place {
     }
 
     fn set_aside(&self) -> std::io::Result<()> {
-        let absent = |error: std::io::Error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(()),
-            _ => Err(error),
-        };
+        let absent = |error: std::io::Error| if is_absent(error.kind()) { Ok(()) } else { Err(error) };
         for end in ["-wal", "-journal"] {
             let path = self.beside(end);
             let Ok(there) = std::fs::metadata(&path) else { continue };

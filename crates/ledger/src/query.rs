@@ -215,7 +215,7 @@ fn of_batch(
     let mut rows = began.query(params![writer, first, last])?;
     while let Some(row) = rows.next()? {
         let call = read(row, lives)?;
-        found.push((call.seq, Change::Began(call.as_it_began())));
+        found.push((call.seq, Change::Began(call.without_end())));
     }
     let mut ended = connection.prepare_cached(&format!(
         "SELECT {COLUMNS}, e.seq FROM ends AS e JOIN calls AS c ON c.writer = e.writer AND c.seq = e.of \
@@ -226,12 +226,14 @@ fn of_batch(
         found.push((row.get(29)?, Change::Ended(read(row, lives)?)));
     }
     found.sort_by_key(|(seq, _)| *seq);
-    found.into_iter().for_each(|(_, change)| visit(change));
+    for (_, change) in found {
+        visit(change);
+    }
     Ok(())
 }
 
 impl Call {
-    fn as_it_began(self) -> Self {
+    fn without_end(self) -> Self {
         let outcome = self.outcome.filter(|_| self.duration_ms.is_none());
         let (reason, target, duration_ms, result_size, result) = (None, None, None, None, None);
         Self { outcome, reason, target, duration_ms, result_size, result, ..self }

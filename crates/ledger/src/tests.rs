@@ -91,6 +91,7 @@ fn end(outcome: Outcome) -> End {
 async fn filled(state: &Path, calls: u64) -> Connection {
     for writer in 0..2 {
         let ledger = open(state);
+        ledger.ready().await.unwrap();
         for number in 0..calls / 2 {
             let entry = ledger.begin(begin(&format!("ses_{writer}"), number)).await.unwrap();
             ledger.end(entry, end(Outcome::Ok));

@@ -208,14 +208,13 @@ impl Writer {
                 Some(lock) => lock,
                 None => Lock::open(path)?,
             };
-            let held = match lock.try_hold()? {
-                Some(held) => held,
-                None => {
-                    self.shared.waits_for_lock(Some(Instant::now()));
-                    let held = lock.hold();
-                    self.shared.waits_for_lock(None);
-                    held?
-                }
+            let held = if let Some(held) = lock.try_hold()? {
+                held
+            } else {
+                self.shared.waits_for_lock(Some(Instant::now()));
+                let held = lock.hold();
+                self.shared.waits_for_lock(None);
+                held?
             };
             // A lock that others do not find keeps nobody out.
             if lock.is_at(path) {

@@ -294,7 +294,7 @@ impl Checking<'_> {
             let (Some(row), Some(seq)) = (row, seq) else { break };
             let place = Some((batch.writer, seq));
             if i128::from(seq) > expected {
-                self.find(Some(batch.id), missing(batch, expected), "it is missing");
+                self.find(Some(batch.id), Some(missing(batch, expected)), "it is missing");
                 sound = false;
             } else if i128::from(seq) < expected {
                 self.find(Some(batch.id), place, "there are two of it");
@@ -319,7 +319,7 @@ impl Checking<'_> {
         }
         if expected <= i128::from(batch.last) {
             let what = "it is missing, with what follows in its batch";
-            self.find(Some(batch.id), missing(batch, expected), what);
+            self.find(Some(batch.id), Some(missing(batch, expected)), what);
         } else if sound && mark != batch.root {
             let what = "it was changed, or its writer was";
             self.find(Some(batch.id), None, what);
@@ -346,8 +346,8 @@ impl Checking<'_> {
 }
 
 /// The place of a row that is not there.
-fn missing(batch: &Batch, expected: i128) -> Option<(i64, i64)> {
-    Some((batch.writer, i64::try_from(expected).unwrap_or(i64::MAX)))
+fn missing(batch: &Batch, expected: i128) -> (i64, i64) {
+    (batch.writer, i64::try_from(expected).unwrap_or(i64::MAX))
 }
 
 /// What the marks of a writer's rows begin with.

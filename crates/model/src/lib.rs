@@ -15,7 +15,7 @@ pub use host::{HostSpec, Place};
 pub use identity::{Id, Identity, Source, Trust};
 pub use ids::{Principal, ServerName};
 pub use server::{
-    Capture, Directory, EnvSource, EnvVar, HeadersCommand, HttpSpec, InheritEnv, Isolation, ServerSpec, StdioSpec,
-    Transport,
+    Capture, Directory, EnvSource, EnvVar, HeadersCommand, HttpSpec, InheritEnv, Isolation, ServerSpec,
+    StdioSpec, Transport,
 };
 pub use template::{Placeholder, Template};

@@ -61,6 +61,9 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
             let hooked = at(Target::CallsignHooked);
             let cost = us.and_then(|us| Some((hooked?.cpu_ms? - us.cpu_ms?) * 1000.0));
             goal(what("CPU per call of a hook, µs"), Bound::AtMost(15.0), cost);
+            let unnoted = at(Target::CallsignUnnoted);
+            let cost = us.and_then(|us| Some((us.cpu_ms? - unnoted?.cpu_ms?) * 1000.0));
+            goal(what("CPU per call of the ledger, µs"), Bound::AtMost(15.0), cost);
         }
     }
 

@@ -33,9 +33,14 @@ impl Section {
 
     pub(super) fn targets(self) -> &'static [Target] {
         match self {
-            Self::HttpToHttp => {
-                &[Target::Direct, Target::Nginx, Target::McpProxy, Target::Callsign, Target::CallsignHooked]
-            }
+            Self::HttpToHttp => &[
+                Target::Direct,
+                Target::Nginx,
+                Target::McpProxy,
+                Target::Callsign,
+                Target::CallsignUnnoted,
+                Target::CallsignHooked,
+            ],
             Self::HttpToStdio => &[
                 Target::McpProxy,
                 Target::Supergateway,
@@ -67,6 +72,8 @@ pub(super) enum Target {
     NpmMcpProxy,
     PypiMcpProxy,
     Callsign,
+    /// Nothing is noted.
+    CallsignUnnoted,
     /// With a hook that sets two headers.
     CallsignHooked,
     CallsignShared,
@@ -90,6 +97,7 @@ impl Target {
             Self::NpmMcpProxy => "mcp-proxy (npm)",
             Self::PypiMcpProxy => "mcp-proxy (PyPI)",
             Self::Callsign => "callsign serve",
+            Self::CallsignUnnoted => "serve: no ledger",
             Self::CallsignHooked => "serve: hook",
             Self::CallsignShared => "callsign shared",
             Self::CallsignSession => "callsign session",
@@ -139,9 +147,11 @@ pub(super) fn prepare(rig: &Rig<'_>, target: Target, section: Section) -> Result
         .transpose()?;
     let (path, tool) = match target {
         Target::McpProxy => ("/", "echo/echo"),
-        Target::Callsign | Target::CallsignHooked | Target::CallsignShared | Target::CallsignSession => {
-            ("/mcp/echo", "echo")
-        }
+        Target::Callsign
+        | Target::CallsignUnnoted
+        | Target::CallsignHooked
+        | Target::CallsignShared
+        | Target::CallsignSession => ("/mcp/echo", "echo"),
         Target::Direct
         | Target::Nginx
         | Target::Supergateway
@@ -240,6 +250,9 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
             command
         }
         Target::Callsign => serve(rig, home.path(), &port, &format!("url = \"{upstream}\"\n"))?,
+        Target::CallsignUnnoted => {
+            serve(rig, home.path(), &port, &format!("url = \"{upstream}\"\n[ledger]\nenabled = false\n"))?
+        }
         Target::CallsignHooked => {
             std::fs::write(home.path().join("hook.js"), TWO_HEADERS)?;
             serve(rig, home.path(), &port, &format!("url = \"{upstream}\"\nhooks = [\"hook.js\"]\n"))?
@@ -264,6 +277,7 @@ fn command(rig: &Rig<'_>, prepared: &Prepared) -> Result<Command> {
         Target::Nginx
         | Target::McpProxy
         | Target::Callsign
+        | Target::CallsignUnnoted
         | Target::CallsignHooked
         | Target::CallsignShared
         | Target::CallsignSession
@@ -347,6 +361,7 @@ pub(super) fn version(rig: &Rig<'_>, target: Target) -> Result<String> {
         Target::NpmMcpProxy => npm("mcp-proxy"),
         Target::PypiMcpProxy => pypi_version(rig.workspace, "mcp-proxy"),
         Target::Callsign
+        | Target::CallsignUnnoted
         | Target::CallsignHooked
         | Target::CallsignShared
         | Target::CallsignSession

@@ -67,7 +67,9 @@ pub fn run(global: &Global, arguments: &CallsArgs) -> anyhow::Result<()> {
 pub(super) fn unless_closed(result: anyhow::Result<()>) -> anyhow::Result<()> {
     match result {
         Err(error)
-            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
+            if error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
         {
             Ok(())
         }
@@ -98,7 +100,9 @@ fn show(global: &Global, arguments: &CallsArgs) -> anyhow::Result<()> {
     if shown == 0 && !arguments.filters.is_none() && place.read().is_ok() {
         note("no call is like that; `callsign calls` without filters shows the last ones");
     } else if shown == 0 {
-        note("no calls yet; they are written down when a host calls through `callsign wrap` or `callsign serve`");
+        note(
+            "no calls yet; they are written down when a host calls through `callsign wrap` or `callsign serve`",
+        );
     }
     Ok(())
 }

@@ -157,8 +157,7 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
 fn learn_headers(redactor: &Redactor, text: &str) {
     let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
     for value in headers.values() {
-        redactor.learn(value);
-        value.split_once(' ').into_iter().for_each(|(_, rest)| redactor.learn(rest));
+        redactor.learn_for_good(value);
     }
 }
 

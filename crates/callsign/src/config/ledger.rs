@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gateway::redact::Redactor;
+use gateway::redact::check_pattern;
 
 use super::context::Context;
 use super::table::{Field, Table};
@@ -23,7 +23,7 @@ pub struct LedgerConfig {
     pub keep: Option<Duration>,
     /// Of the file, in bytes.
     pub max_size: u64,
-    /// Regular expressions, each of which [`Redactor::new`] takes.
+    /// Regular expressions, each of which [`gateway::redact::Redactor::new`] takes.
     pub redact: Vec<String>,
 }
 
@@ -75,11 +75,10 @@ fn patterns(context: Context<'_>, field: &Field<'_>) -> Vec<String> {
         let Some(pattern) = item.text(context) else {
             continue;
         };
-        let pattern = pattern.to_owned();
-        if let Err((_, problem)) = Redactor::new(std::slice::from_ref(&pattern)) {
+        if let Err(problem) = check_pattern(pattern) {
             context.mistake(item.at, format!("{pattern:?} cannot be used: {problem}"));
         }
-        patterns.push(pattern);
+        patterns.push(pattern.to_owned());
     }
     patterns
 }

@@ -3,7 +3,9 @@ mod callers;
 mod good;
 mod hooks;
 mod hosts;
+mod ledger;
 mod looked_up;
+mod telemetry;
 
 use std::path::Path;
 

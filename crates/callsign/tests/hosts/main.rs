@@ -10,6 +10,7 @@
 mod claude;
 mod codex;
 mod hooks;
+mod ledger;
 mod opencode;
 mod stock;
 mod support;

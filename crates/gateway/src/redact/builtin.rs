@@ -163,8 +163,8 @@ fn token(bytes: &[u8], anchor: Range<usize>, least: usize) -> Option<Range<usize
 /// Three parts with dots between them, or more; all but the first may be empty.
 fn web_token(bytes: &[u8], start: usize) -> (Range<usize>, bool) {
     let end = run(bytes, start, |byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-    let dots = bytes[start..end].iter().filter(|byte| **byte == b'.').count();
-    (start..end, dots >= 2)
+    let dots = memchr::memchr_iter(b'.', &bytes[start..end]).take(2).count();
+    (start..end, dots == 2)
 }
 
 /// From its first line to its last; without one, to the end.
@@ -197,12 +197,15 @@ fn credential_behind(bytes: &[u8], anchor: Range<usize>) -> Option<Range<usize>>
         return None;
     }
     let start = skip_gap(bytes, anchor.end);
+    if start == anchor.end {
+        return None;
+    }
     let end = run(bytes, start, |byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte));
     let (first, rest) = bytes[start..end].split_first()?;
     let is_word = first.is_ascii_alphabetic()
         && rest.iter().all(|byte| byte.is_ascii_lowercase() || b".-".contains(byte));
     let length = end - start;
-    (start > anchor.end && (length >= 20 || length >= 6 && !is_word)).then_some(start..end)
+    (length >= 20 || length >= 6 && !is_word).then_some(start..end)
 }
 
 /// Spaces, also as a url has them.
@@ -263,15 +266,9 @@ enum Name {
 
 /// None: it goes on for too long.
 fn end_of_name(bytes: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    while let Some(byte) = bytes.get(at) {
-        let belongs = byte.is_ascii_alphanumeric() || b"_-.]%".contains(byte);
-        if !belongs || is_encoded_separator(bytes, at) {
-            break;
-        }
-        at += 1;
-    }
-    (at - from <= LONGEST_NAME).then_some(at)
+    let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.]%".contains(byte);
+    (from..=from + LONGEST_NAME)
+        .find(|at| !bytes.get(*at).is_some_and(belongs) || is_encoded_separator(bytes, *at))
 }
 
 /// `%3D` or `%3A`.

@@ -1,24 +1,27 @@
 //! Secrets that this process has come across, and how a text may spell them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
+use super::JSON_MARKER;
 use super::builtin::is_telling;
-use super::{AllOfIt, JSON_MARKER};
 
 /// Shorter ones are in texts by chance.
 pub(super) const SHORTEST: usize = 8;
 const MOST: usize = 1024;
-/// Of all values together: each byte costs a few dozen where texts are searched.
+/// Of all values together; their spellings are a few times that.
 const MOST_BYTES: usize = 256 << 10;
+/// How many make room where there is none left.
+const AT_ONCE: usize = 128;
 /// A longer one is known in pieces.
 const PIECE: usize = 16 << 10;
+/// A power of two.
+const HINTS: usize = 1 << 16;
 
 /// Values that programs are given and that hide nothing, in lower case.
 const WORDS: [&str; 12] = [
@@ -70,18 +73,19 @@ const ROOTS: [&str; 30] = [
     "workspaces",
 ];
 
+/// # Synchronization
+///
+/// Whoever searches a text does so in the table as it was when it began; a value that is added meanwhile goes into a
+/// copy.
 #[derive(Default)]
-pub(super) struct Known(RwLock<State>);
+pub(super) struct Known(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     /// The one that was learnt longest ago first.
     values: VecDeque<Box<str>>,
     bytes: usize,
-    /// Counts changes of `values`.
-    generation: u64,
-    /// None: to be made of `values` when the next text comes.
-    finder: Option<Arc<Finder>>,
+    table: Arc<Table>,
 }
 
 impl Known {
@@ -117,26 +121,17 @@ impl Known {
             return;
         }
         for piece in pieces(value).filter(|piece| piece.len() >= SHORTEST) {
-            let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            state.add(piece);
+            self.state().add(piece);
         }
     }
 
-    /// Looks for all that is known by now.
-    pub(super) fn finder(&self) -> Arc<Finder> {
-        let (values, generation) = {
-            let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(finder) = &state.finder {
-                return Arc::clone(finder);
-            }
-            (state.values.clone(), state.generation)
-        };
-        let finder = Arc::new(Finder::new(&values));
-        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if state.generation == generation {
-            state.finder = Some(Arc::clone(&finder));
-        }
-        finder
+    /// All that is known by now.
+    pub(super) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.state().table)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,57 +145,129 @@ impl State {
         }
         self.bytes += value.len();
         self.values.push_back(value.into());
-        while self.values.len() > MOST || self.bytes > MOST_BYTES {
+        if self.values.len() <= MOST && self.bytes <= MOST_BYTES {
+            Arc::make_mut(&mut self.table).add(value);
+            return;
+        }
+        // Some at once: the table is made anew.
+        while self.values.len() > MOST - AT_ONCE || self.bytes > MOST_BYTES - MOST_BYTES / 8 {
             let Some(oldest) = self.values.pop_front() else { break };
             self.bytes -= oldest.len();
         }
-        self.generation += 1;
-        self.finder = None;
-    }
-}
-
-/// Finds every spelling of some values.
-pub(super) enum Finder {
-    Nothing,
-    Automaton(AhoCorasick),
-    /// It could not be made, so no text is let through.
-    Broken,
-}
-
-impl Finder {
-    fn new(values: &VecDeque<Box<str>>) -> Self {
-        let mut spellings: Vec<String> = values.iter().flat_map(|value| spellings(value)).collect();
-        spellings.sort_unstable();
-        spellings.dedup();
-        if spellings.is_empty() {
-            return Self::Nothing;
+        let mut table = Table::default();
+        for value in &self.values {
+            table.add(value);
         }
-        // In any letter case: hexadecimal digits have two, and a header or a host may be written in lower case.
-        let automaton = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .match_kind(MatchKind::LeftmostLongest)
-            .ascii_case_insensitive(true)
-            .build(spellings);
-        automaton.map_or(Self::Broken, Self::Automaton)
+        self.table = Arc::new(table);
+    }
+}
+
+/// Finds every spelling of some values, in any letter case: hexadecimal digits have two, and a header or a host may
+/// be written in lower case.
+///
+/// Nothing is prepared but lists by their first bytes, because values come and go all the time.
+#[derive(Default, Clone)]
+pub(super) struct Table {
+    /// By their first [`SHORTEST`] bytes.
+    lists: HashMap<u64, Vec<Spelling>>,
+    /// Which lists there may be, a bit each: nearly no place of a text begins a secret.
+    hints: Vec<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Spelling {
+    /// In lower case; lists are sorted by it.
+    text: Box<[u8]>,
+    /// Where in the list the longest is that this one begins with.
+    shorter: Option<usize>,
+}
+
+impl Table {
+    fn add(&mut self, value: &str) {
+        self.hints.resize(HINTS / 64, 0);
+        for spelling in spellings(value) {
+            let text = spelling.to_ascii_lowercase().into_bytes();
+            let Some(first) = text.first_chunk::<SHORTEST>().map(|first| u64::from_be_bytes(*first)) else {
+                continue;
+            };
+            let hint = hint(first);
+            self.hints[hint / 64] |= 1 << (hint % 64);
+            let list = self.lists.entry(first).or_default();
+            if let Err(place) = list.binary_search_by(|other| (*other.text).cmp(&text)) {
+                list.insert(place, Spelling { text: text.into(), shorter: None });
+                link(list);
+            }
+        }
     }
 
-    pub(super) fn mark(&self, text: &str, marks: &mut Vec<Range<usize>>) -> Result<(), AllOfIt> {
-        match self {
-            Self::Automaton(automaton) if text.len() >= SHORTEST => {
-                marks.extend(automaton.find_iter(text).map(|found| found.range()));
-                Ok(())
-            }
-            Self::Automaton(_) | Self::Nothing => Ok(()),
-            Self::Broken => Err(AllOfIt),
+    pub(super) fn mark(&self, text: &str, marks: &mut Vec<Range<usize>>) {
+        let mut at = 0;
+        while let Some(found) = self.next(text.as_bytes(), at) {
+            at = found.end;
+            marks.push(found);
         }
     }
 
     pub(super) fn is_in(&self, text: &str) -> bool {
-        match self {
-            Self::Automaton(automaton) => automaton.is_match(text),
-            Self::Nothing => false,
-            Self::Broken => true,
+        self.next(text.as_bytes(), 0).is_some()
+    }
+
+    /// The first at or behind `from`; of those that begin there, the longest.
+    fn next(&self, bytes: &[u8], from: usize) -> Option<Range<usize>> {
+        if self.hints.is_empty() {
+            return None;
         }
+        let rest = &bytes[from..];
+        let (head, tail) = rest.split_at_checked(SHORTEST - 1)?;
+        let push = |word: u64, byte: &u8| word << 8 | u64::from(byte.to_ascii_lowercase());
+        let mut word = head.iter().fold(0, push);
+        for (at, byte) in tail.iter().enumerate() {
+            word = push(word, byte);
+            let hint = hint(word);
+            if self.hints[hint / 64] >> (hint % 64) & 1 == 0 {
+                continue;
+            }
+            let length = self.lists.get(&word).and_then(|list| longest(list, &rest[at..]));
+            if let Some(length) = length {
+                return Some(from + at..from + at + length);
+            }
+        }
+        None
+    }
+}
+
+fn hint(first: u64) -> usize {
+    // The upper bits of a product depend on all bits of the factors.
+    let mixed = first.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    usize::try_from(mixed).unwrap_or_default() % HINTS
+}
+
+/// Those that begin with another come right behind it, with nothing between them that does not.
+fn link(list: &mut [Spelling]) {
+    let mut open: Vec<usize> = Vec::new();
+    for index in 0..list.len() {
+        while open.last().is_some_and(|last| !list[index].text.starts_with(&list[*last].text)) {
+            open.pop();
+        }
+        list[index].shorter = open.last().copied();
+        open.push(index);
+    }
+}
+
+/// How long the longest is that `bytes` begins with.
+///
+/// What lies in the order between it and `bytes` begins with it, so it is the last before `bytes`, or one that this
+/// begins with.
+fn longest(list: &[Spelling], bytes: &[u8]) -> Option<usize> {
+    let lower = || bytes.iter().map(u8::to_ascii_lowercase);
+    let behind = list.partition_point(|spelling| spelling.text.iter().copied().le(lower()));
+    let mut candidate = list.get(behind.checked_sub(1)?)?;
+    loop {
+        let text = &candidate.text;
+        if bytes.get(..text.len()).is_some_and(|bytes| bytes.eq_ignore_ascii_case(text)) {
+            return Some(text.len());
+        }
+        candidate = list.get(candidate.shorter?)?;
     }
 }
 

@@ -159,7 +159,7 @@ fn what_is_part_of_a_secret_is_one() {
 #[test]
 fn a_secret_across_json_takes_all_with_it() {
     knows(r#"a","b":"c"#, r#"{"x":"a","b":"c"}"#, "\"[redacted]\"");
-    knows("redacted]x", "Bearer abc123 x Bearer abc123[redacted]x", "[redacted]");
+    knows("redacted]!x", "sent Bearer abc123!x", "[redacted]");
 }
 
 #[test]
@@ -189,18 +189,39 @@ fn what_is_plainly_no_secret_is_not_learnt() {
 }
 
 #[test]
-fn the_oldest_is_forgotten_first() {
+fn the_oldest_is_forgotten_first_and_what_stays_never() {
     let redactor = Redactor::default();
+    redactor.learn_for_good("configured-secret");
     redactor.learn("kept-because-used");
     redactor.learn("forgotten-one");
-    for number in 0..1023 {
+    for number in 0..1022 {
         redactor.learn(&format!("number-{number:06}"));
         redactor.learn("kept-because-used");
     }
-    let text = "kept-because-used forgotten-one number-000000 number-001022";
-    assert_eq!(redactor.redact(text), "[redacted] forgotten-one [redacted] [redacted]");
+    let text = "configured-secret kept-because-used forgotten-one number-000000 number-001021";
+    assert_eq!(redactor.redact(text), "[redacted] [redacted] [redacted] [redacted] [redacted]");
     redactor.learn("one-more-secret");
-    assert_eq!(redactor.redact("number-000000 one-more-secret"), "number-000000 [redacted]");
+    assert_eq!(redactor.redact(text), "[redacted] [redacted] forgotten-one number-000000 [redacted]");
+    assert_eq!(redactor.redact("one-more-secret"), "[redacted]");
+}
+
+#[test]
+fn of_two_that_begin_alike_the_longer_goes() {
+    let redactor =
+        redactor(&[], &["abcdefgh", "abcdefghij", "abcdefghijklmnop", "abcdefghik", "ABCDEFGHIJKL"]);
+    for (text, expected) in [
+        ("abcdefgh", "[redacted]"),
+        ("abcdefghi", "[redacted]i"),
+        ("abcdefghijk", "[redacted]k"),
+        ("abcdefghijkm", "[redacted]km"),
+        ("abcdefghijklmnoz", "[redacted]mnoz"),
+        ("abcdefghijklmnopq", "[redacted]q"),
+        ("abcdefghiz", "[redacted]iz"),
+        ("aabcdefgabcdefgh", "aabcdefg[redacted]"),
+        ("abcdefg", "abcdefg"),
+    ] {
+        assert_eq!(redactor.redact(text), expected);
+    }
 }
 
 #[test]
@@ -234,9 +255,9 @@ fn what_it_knows_is_not_shown() {
     assert!(shown.contains("a+") && !shown.contains("CANARY"), "{shown}");
 }
 
-/// 4 MiB of what each part likes least.
+/// 1 MiB of what each part likes least: milliseconds where time grows with the text, minutes where with its square.
 #[test]
-fn large_texts_take_no_time() {
+fn no_text_takes_long() {
     let secrets: Vec<String> = (0..1024).map(|number| format!("aaaaaaaaaaaaaaaa{number:08}\"é")).collect();
     let redactor = redactor(&[r"\bcase-\d+\b", r"(?i)iban [a-z]{2}\d+"], &[]);
     for secret in &secrets {
@@ -275,14 +296,14 @@ fn large_texts_take_no_time() {
         "{\"token\":",
         "1,",
     ] {
-        let text = piece.repeat((4 << 20) / piece.len());
+        let text = piece.repeat((1 << 20) / piece.len());
         for text in
             [format!("[{}1]", text.trim_end_matches(',')), serde_json::to_string(&text).unwrap(), text]
         {
             let begun = Instant::now();
             let length = redactor.redact(&text).len();
             let took = begun.elapsed();
-            assert!(took < Duration::from_secs(1), "{piece:?}: {took:?} for {length}");
+            assert!(took < Duration::from_secs(5), "{piece:?}: {took:?} for {length}");
         }
     }
 }

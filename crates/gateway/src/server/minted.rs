@@ -102,7 +102,6 @@ impl Minted {
         let headers = parse(&printed)?;
         for value in headers.values() {
             self.redactor.learn(value);
-            value.split_once(' ').into_iter().for_each(|(_, rest)| self.redactor.learn(rest));
         }
         Ok(headers)
     }

@@ -60,8 +60,7 @@ async fn whoever_asks_again_and_again_misses_nothing() {
         }
         (changes.more, began, ended)
     };
-    for number in 0..10_000 {
-        let ledger = &ledgers[number as usize % 3];
+    for (number, ledger) in (0..10_000).zip(ledgers.iter().cycle()) {
         let entry = ledger.begin(begin("ses_1", number)).await.unwrap();
         ledger.end(entry, end(Outcome::Ok));
         if number % 1000 == 0 {

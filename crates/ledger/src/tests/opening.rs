@@ -216,7 +216,8 @@ async fn a_lock_that_another_process_keeps_is_named_and_waited_for() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    assert!(lines(&mut holder).any(|line| line == "held"));
+    let mut lines = lines(&mut holder);
+    assert!(lines.any(|line| line == "held"));
     let begun = Instant::now();
     let (patient, strict) = (open(state.path()), strict(state.path()));
     for number in 0..10 {
@@ -229,8 +230,8 @@ async fn a_lock_that_another_process_keeps_is_named_and_waited_for() {
     strict.begin(begin("ses_9", 11)).await.unwrap_err();
     strict.ready().await.unwrap_err();
     assert!(now.elapsed() < Duration::from_millis(500), "at once, by now");
+    wait_for("the other has waited as long", || patient.failure().is_some());
     assert!(patient.failure().unwrap().contains("another process"));
-    assert!(patient.failure().is_some());
     assert_eq!(said(state.path(), "another process"), 2, "once by each");
     // Those who read do not wait.
     let reader = Place::of(state.path()).read().unwrap();

@@ -37,7 +37,7 @@ pub(in crate::commands) struct Filters {
     /// Only calls before then.
     #[arg(long, value_name = "TIME", value_parser = When::parse)]
     until: Option<When>,
-    /// Only so many, the newest; 0: all.
+    /// Only so many, the newest; 0: all. Unless it is given, `calls` shows 50, `--tree` and `export` take all.
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
 }

@@ -98,17 +98,17 @@ fn cells(call: &Call) -> Vec<Cell> {
         Cell::new(thread.map_or("".into(), plain)),
         Cell::new(plain(&call.server)),
         Cell::new(what),
-        Cell::new(call.outcome.map_or("under way", Outcome::as_str)).tinted(tint(call.outcome)),
+        Cell::new(call.outcome.map_or("under way", Outcome::as_str)).tinted(Some(tint(call.outcome))),
         Cell::new(call.duration_ms.map(|ms| format!("{ms:.1}")).unwrap_or_default()),
         Cell::new(note.join("; ")),
     ]
 }
 
-fn tint(outcome: Option<Outcome>) -> Option<Tint> {
+fn tint(outcome: Option<Outcome>) -> Tint {
     match outcome {
-        Some(Outcome::Ok) => Some(Tint::Good),
-        Some(Outcome::ToolError | Outcome::Failed | Outcome::Timeout) => Some(Tint::Bad),
-        Some(Outcome::Refused | Outcome::Canceled | Outcome::Unknown) => Some(Tint::Odd),
-        None => Some(Tint::Faint),
+        Some(Outcome::Ok) => Tint::Good,
+        Some(Outcome::ToolError | Outcome::Failed | Outcome::Timeout) => Tint::Bad,
+        Some(Outcome::Refused | Outcome::Canceled | Outcome::Unknown) => Tint::Odd,
+        None => Tint::Faint,
     }
 }

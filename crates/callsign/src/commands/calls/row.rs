@@ -1,5 +1,7 @@
 //! A call as one object of JSON.
 
+use std::fmt::Write as _;
+
 use ledger::{Call, Outcome};
 use serde::Serialize;
 
@@ -72,12 +74,11 @@ impl<'a> Row<'a> {
 
 impl<'a> Whole<'a> {
     pub(in crate::commands) fn of(call: &'a Call) -> Self {
-        let hex = |digest: &Vec<u8>| digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
             row: Row::of(call),
             reason: call.reason.as_deref(),
             target: call.target.as_deref(),
-            digest: call.digest.as_ref().map(hex),
+            digest: call.digest.as_deref().map(hex),
             size: call.size,
             arguments: call.arguments.as_deref(),
             result_size: call.result_size,
@@ -87,6 +88,13 @@ impl<'a> Whole<'a> {
             seq: call.seq,
         }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// What was forged and removed.

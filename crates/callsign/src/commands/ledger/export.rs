@@ -20,7 +20,8 @@ Examples:
   callsign ledger export --since 1d --output calls.jsonl
   callsign ledger export --session ses_1 | jq .digest
   callsign ledger export --format otlp | while read -r spans; do
-    curl -sS -H 'Content-Type: application/json' --data-binary \"$spans\" http://127.0.0.1:4318/v1/traces; done";
+    printf %s \"$spans\" | curl -sS -H 'Content-Type: application/json' --data-binary @- http://127.0.0.1:4318/v1/traces
+  done";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -56,7 +57,12 @@ pub(super) fn run(global: &Global, arguments: &ExportArgs) -> anyhow::Result<()>
 }
 
 /// How many there were. One row is in memory at a time.
-fn write(connection: &Connection, filter: &Filter, format: Format, mut out: impl Write) -> anyhow::Result<u64> {
+fn write(
+    connection: &Connection,
+    filter: &Filter,
+    format: Format,
+    mut out: impl Write,
+) -> anyhow::Result<u64> {
     let mut count = 0;
     match format {
         Format::Jsonl => calls::each(connection, filter, |call| {
@@ -74,10 +80,7 @@ fn write(connection: &Connection, filter: &Filter, format: Format, mut out: impl
 }
 
 /// Others may not read it: it says who did what.
-fn to_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
-) -> anyhow::Result<u64> {
+fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>) -> anyhow::Result<u64> {
     let doing = || format!("could not write {}", path.display());
     // A pipe or a terminal is written to; it must not be replaced by a file.
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {

@@ -40,7 +40,8 @@ pub struct VerifyArgs {
 }
 
 fn parse_head(text: &str) -> Result<Anchor, String> {
-    let expected = "a head is a number, a colon and 64 hexadecimal digits, as `callsign ledger verify` prints it";
+    let expected =
+        "a head is a number, a colon and 64 hexadecimal digits, as `callsign ledger verify` prints it";
     Anchor::parse(text).ok_or_else(|| expected.to_owned())
 }
 
@@ -107,7 +108,8 @@ pub(super) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<()>
     }
     let why = verdict.findings.first().map_or("there is no key to tell", |found| &found.shown);
     let failure = Failure::new(Code::Unverified, format!("the ledger does not verify: {}", plain(why)));
-    let hint = key.is_none().then_some("name the public key with --key: it is ledger.pub of the state directory");
+    let hint =
+        key.is_none().then_some("name the public key with --key: it is ledger.pub of the state directory");
     Err(hint.into_iter().fold(failure, Failure::with_hint).into())
 }
 
@@ -185,10 +187,16 @@ impl Seal for Nobody {
     }
 }
 
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn print(verdict: &Verdict<'_>, out: &mut impl Write) -> io::Result<()> {
-    let Verdict { ok, file, rows, batches, writers, from, to, key, head, findings, more, unchecked } = verdict;
+    let Verdict { ok, file, rows, batches, writers, from, to, key, head, findings, more, unchecked } =
+        verdict;
     writeln!(out, "ledger   {}", plain(&file.display().to_string()))?;
-    writeln!(out, "checked  {rows} rows in {batches} batches, by {writers} writers")?;
+    let (rows, batches) = (counted(*rows, "row", "rows"), counted(*batches, "batch", "batches"));
+    writeln!(out, "checked  {rows} in {batches}, by {}", counted(*writers, "writer", "writers"))?;
     if let (Some(from), Some(to)) = (from, to) {
         writeln!(out, "written  from {from} to {to}")?;
     }

@@ -1,8 +1,8 @@
 //! Good configurations and exactly what they mean.
 
 use model::{
-    Directory, EnvSource, EnvVar, HeadersCommand, HookFile, HostSpec, HttpSpec, Id, InheritEnv, Isolation,
-    Place, Placeholder, StdioSpec, Template, Transport, Trust,
+    Capture, Directory, EnvSource, EnvVar, HeadersCommand, HookFile, HostSpec, HttpSpec, Id, InheritEnv,
+    Isolation, Place, Placeholder, StdioSpec, Template, Transport, Trust,
 };
 
 use super::*;
@@ -16,6 +16,10 @@ fn template(text: &str) -> Template {
     Template::parse(text, &|_| Err("nothing to load".to_owned())).unwrap()
 }
 
+fn loaded(text: &str, value: &str) -> Template {
+    Template::parse(text, &|_| Ok(value.to_owned())).unwrap()
+}
+
 fn name(name: &str) -> ServerName {
     ServerName::new(name).unwrap()
 }
@@ -27,6 +31,8 @@ fn config(servers: Vec<ServerSpec>) -> Config {
         roots: vec!["/home/ann".into()],
         hosts: Vec::new(),
         hooks: HooksConfig::default(),
+        ledger: LedgerConfig::default(),
+        telemetry: None,
         path: None,
         warnings: Vec::new(),
     }
@@ -55,6 +61,7 @@ fn server(called: &str, transport: Transport) -> ServerSpec {
         pin: false,
         require: Trust::None,
         arguments: Vec::new(),
+        capture: Capture::Digests,
     }
 }
 
@@ -83,6 +90,7 @@ timeout = "1h"
 idle = "30s"
 max_children = 3
 max_message = "4KiB"
+capture = "arguments"
 
 [servers.here]
 url = "http://10.0.0.1:8080/mcp"
@@ -113,6 +121,18 @@ files = ["hooks/all.js", { path = "/opt/x.js", optional = true }]
 env = ["TRACKER_TOKEN", "NOT_SET"]
 timeout_ms = 20
 memory_mb = 8
+
+[ledger]
+enabled = true
+strict = true
+keep = "7d"
+max_size = "64MiB"
+redact = ['case-[0-9]+']
+
+[telemetry]
+otlp = "https://collector.example"
+headers = { Authorization = "Bearer {env:TRACKER_TOKEN}" }
+service = "mine"
 "#;
 
 fn tracker() -> ServerSpec {
@@ -120,7 +140,7 @@ fn tracker() -> ServerSpec {
         url: "https://tracker.example/mcp".to_owned(),
         headers: vec![
             ("X-Session-Id".to_owned(), template("{session.id}")),
-            ("Authorization".to_owned(), Template::literal("Bearer sk-CANARY-7f3a")),
+            ("Authorization".to_owned(), loaded("Bearer {env:TRACKER_TOKEN}", "sk-CANARY-7f3a")),
         ],
         headers_command: Some(HeadersCommand {
             program: "/etc/mint-token".to_owned(),
@@ -138,6 +158,7 @@ fn tracker() -> ServerSpec {
         pin: true,
         require: Trust::Bound,
         arguments: Vec::new(),
+        capture: Capture::Digests,
     }
 }
 
@@ -169,6 +190,7 @@ fn clumsies() -> ServerSpec {
             ("workspace".to_owned(), template("{workspace}")),
             ("by whom".to_owned(), template("{host}: é")),
         ],
+        capture: Capture::Arguments,
     }
 }
 
@@ -223,14 +245,26 @@ fn every_key_arrives() {
         roots: vec!["/".into(), "/home/ann/work".into(), "/etc/here".into()],
         hosts: vec![acme],
         hooks: every_hook(),
+        ledger: LedgerConfig {
+            enabled: true,
+            strict: true,
+            keep: Some(Duration::from_hours(7 * 24)),
+            max_size: 64 << 20,
+            redact: vec!["case-[0-9]+".to_owned()],
+        },
+        telemetry: Some(TelemetryConfig {
+            otlp: "https://collector.example/v1/traces".to_owned(),
+            headers: vec![("Authorization".to_owned(), "Bearer sk-CANARY-7f3a".to_owned())],
+            service: "mine".to_owned(),
+        }),
         path: None,
         warnings: vec![
             warning(5, 20, "`headers_command` is not a file: /etc/mint-token"),
-            warning(35, 7, "`cwd` is not a directory: /home/ann/work"),
-            warning(39, 15, "no workspace can lie there, it is not a directory: /home/ann/work"),
-            warning(39, 25, "no workspace can lie there, it is not a directory: /etc/here"),
+            warning(36, 7, "`cwd` is not a directory: /home/ann/work"),
+            warning(40, 15, "no workspace can lie there, it is not a directory: /home/ann/work"),
+            warning(40, 25, "no workspace can lie there, it is not a directory: /etc/here"),
             warning(
-                53,
+                54,
                 25,
                 "`NOT_SET` is not set, so no hook sees it; some hosts clear the environment and must be told to pass it",
             ),

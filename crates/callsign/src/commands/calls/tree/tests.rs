@@ -6,13 +6,13 @@ type Made<'a> = (u64, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 fn tree(calls: &[Made<'_>]) -> Tree {
     let mut tree = Tree::default();
     for (at, session, thread, parent) in calls {
-        let own = |text: &Option<&str>| text.map(str::to_owned);
+        let own = |text: Option<&str>| text.map(str::to_owned);
         tree.add(&Call {
             at: *at,
             host: Some("codex".to_owned()),
-            session: own(session),
-            thread: own(thread),
-            parent: own(parent),
+            session: own(*session),
+            thread: own(*thread),
+            parent: own(*parent),
             outcome: Some(Outcome::Ok),
             ..call()
         });
@@ -116,6 +116,10 @@ fn a_circle_is_opened() {
     check(&[(1, Some("a"), Some("a"), Some("b")), (2, Some("b"), Some("b"), Some("a"))], &["a 1", "  b 1"]);
 }
 
+fn count(node: &serde_json::Value) -> u64 {
+    node["calls"].as_u64().unwrap() + node["subagents"].as_array().unwrap().iter().map(count).sum::<u64>()
+}
+
 #[test]
 fn however_deep_it_is_it_ends() {
     let names: Vec<String> = (0..5000).map(|number| format!("t{number}")).collect();
@@ -126,9 +130,6 @@ fn however_deep_it_is_it_ends() {
     let mut out = Vec::new();
     tree(&calls).json(&mut out).unwrap();
     let root: serde_json::Value = serde_json::from_slice(&out).unwrap();
-    fn count(node: &serde_json::Value) -> u64 {
-        node["calls"].as_u64().unwrap() + node["subagents"].as_array().unwrap().iter().map(count).sum::<u64>()
-    }
     assert_eq!(count(&root), 4999);
 }
 
@@ -145,7 +146,7 @@ fn the_table_shows_the_lines_of_the_tree_and_no_escapes() {
     let expected = "\
 SESSION       HOST   CALLS  ERRORS  FIRST (UTC)          LAST (UTC)
 a             codex      1       0  1970-01-01 00:00:01  1970-01-01 00:00:01
-├ \\u{1b}[2J  codex      1       0  1970-01-01 00:00:02  1970-01-01 00:00:02
+├ \\u{1b}[2J   codex      1       0  1970-01-01 00:00:02  1970-01-01 00:00:02
 └ z           codex      1       0  1970-01-01 00:00:03  1970-01-01 00:00:03
 ";
     assert_eq!(text, expected);

@@ -17,35 +17,35 @@ const SERVICE: &str = "callsign";
 /// Calls on their way out, a line at a time.
 pub(super) struct Spans<W> {
     out: W,
-    spans: Vec<Span>,
+    waiting: Vec<Span>,
     written: u64,
 }
 
 impl<W: Write> Spans<W> {
     pub(super) fn new(out: W) -> Self {
-        Self { out, spans: Vec::with_capacity(BATCH), written: 0 }
+        Self { out, waiting: Vec::with_capacity(BATCH), written: 0 }
     }
 
     /// A call under way is no span: it has no end.
     pub(super) fn add(&mut self, call: &Call) -> io::Result<()> {
         let Some(facts) = facts(call) else { return Ok(()) };
-        self.spans.push(facts.span());
-        if self.spans.len() == BATCH { self.line() } else { Ok(()) }
+        self.waiting.push(facts.span());
+        if self.waiting.len() == BATCH { self.line() } else { Ok(()) }
     }
 
     /// How many there were.
     pub(super) fn finish(mut self) -> io::Result<u64> {
-        if !self.spans.is_empty() {
+        if !self.waiting.is_empty() {
             self.line()?;
         }
         Ok(self.written)
     }
 
     fn line(&mut self) -> io::Result<()> {
-        let line = String::from_utf8(otlp::encode(SERVICE, env!("CARGO_PKG_VERSION"), &self.spans));
+        let line = String::from_utf8(otlp::encode(SERVICE, env!("CARGO_PKG_VERSION"), &self.waiting));
         let line = line.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        self.written += self.spans.len() as u64;
-        self.spans.clear();
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
         writeln!(self.out, "{}", escape(line))
     }
 }
