@@ -7,6 +7,7 @@
 //!                               serve.rs    [serve]; workspace.rs [workspace]; hosts.rs [hosts.NAME]
 //!                               hooks.rs    [hooks], and the `hooks` of a server
 //!                               ledger.rs   [ledger]; telemetry.rs [telemetry]
+//!                               sessions.rs [sessions], which is not carried out yet; MCP_* variables
 //! ```
 //!
 //! **Invariant:** a file with a mistake yields no [`Config`], only every mistake in it. A key that this version
@@ -24,6 +25,7 @@ mod mistake;
 mod names;
 mod serve;
 mod server;
+pub mod sessions;
 mod stdio;
 mod table;
 mod telemetry;

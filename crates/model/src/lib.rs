@@ -7,7 +7,10 @@ pub mod hooks;
 pub mod host;
 pub mod identity;
 pub mod ids;
+pub mod ports;
 pub mod server;
+pub mod session;
+pub mod settings;
 pub mod template;
 
 pub use hooks::HookFile;

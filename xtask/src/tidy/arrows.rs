@@ -50,7 +50,7 @@ const ONLY_IN: [(&str, &[&str]); 10] = [
     ("anyhow", &["callsign", "testkit", "xtask"]),
     ("clap", &["callsign", "testkit", "xtask"]),
     ("clap_complete", &["callsign"]),
-    ("nix", &["supervise", "callsign", "hooks", "testkit", "xtask"]),
+    ("nix", &["supervise", "callsign", "hooks", "sandbox", "testkit", "xtask"]),
     ("rmcp", &["testkit", "callsign"]),
     ("sqlx", &["store", "ledger"]),
     ("rusqlite", &["store", "ledger"]),

@@ -5,6 +5,7 @@ mod hooks;
 mod hosts;
 mod ledger;
 mod looked_up;
+mod sessions;
 mod telemetry;
 
 use std::path::Path;

@@ -1,0 +1,199 @@
+//! One request, one connection, one deadline.
+//!
+//! Connections are not kept: one that was opened while OpenCode started stays mute for ever, and one to a box that was
+//! restarted is dead. On a loopback a new one costs less than finding that out.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use super::Place;
+use super::sse::Decoder;
+
+/// The largest answer that is read. A message holds what tools said, which OpenCode cuts at some 50 kB each.
+const LARGEST: usize = 32 * 1024 * 1024;
+
+type Io = TokioIo<Box<dyn ReadWrite>>;
+
+trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    place: Place,
+    host: HeaderValue,
+    authorization: HeaderValue,
+}
+
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// There was no connection, so nothing arrived.
+    Refused(String),
+    /// There was one, and it ended before the answer did.
+    Broken(String),
+    Late(Duration),
+    TooLarge,
+}
+
+impl Client {
+    pub(super) fn new(place: Place, password: &str) -> Self {
+        let host = match &place {
+            Place::Tcp(address) => address.to_string(),
+            Place::Unix(_) => "localhost".to_owned(),
+        };
+        let basic = format!("Basic {}", STANDARD.encode(format!("opencode:{password}")));
+        let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+        let mut authorization = value(basic);
+        authorization.set_sensitive(true);
+        Self { place, host: value(host), authorization }
+    }
+
+    /// Sends a request and reads the whole answer, whatever its status.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+        within: Duration,
+    ) -> Result<Response, Trouble> {
+        let exchange = async {
+            let (mut line, head) = self.begin(method, path, body).await?;
+            let (parts, body) = head.into_parts();
+            let read = line.wait(Limited::new(body, LARGEST).collect()).await.map_err(|error| {
+                if error.is::<LengthLimitError>() { Trouble::TooLarge } else { broken(&*error) }
+            })?;
+            Ok(Response { status: parts.status, headers: parts.headers, body: read.to_bytes() })
+        };
+        timeout(within, exchange).await.unwrap_or(Err(Trouble::Late(within)))
+    }
+
+    /// Opens a stream of events. The deadline is for its head.
+    pub(super) async fn events(&self, path: &str, within: Duration) -> Result<Events, Trouble> {
+        let opened = timeout(within, self.begin(Method::GET, path, None)).await;
+        let (line, head) = opened.unwrap_or(Err(Trouble::Late(within)))?;
+        if !head.status().is_success() {
+            return Err(Trouble::Broken(format!("no stream of events: status {}", head.status().as_u16())));
+        }
+        Ok(Events { line, body: head.into_body(), decoder: Decoder::default() })
+    }
+
+    async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<(Line, http::Response<Incoming>), Trouble> {
+        let io = self.connect().await.map_err(|error| Trouble::Refused(error.to_string()))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(io)).await.map_err(|error| broken(&error))?;
+        let mut line = Line { connection: Some(connection) };
+        let mut request = Request::new(Full::new(body.unwrap_or_default()));
+        *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| broken(&error))?;
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, self.host.clone());
+        headers.insert(header::AUTHORIZATION, self.authorization.clone());
+        if method != Method::GET {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        *request.method_mut() = method;
+        let head = line.wait(sender.send_request(request)).await.map_err(|error| broken(&error))?;
+        Ok((line, head))
+    }
+
+    async fn connect(&self) -> std::io::Result<Box<dyn ReadWrite>> {
+        match &self.place {
+            Place::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        }
+    }
+}
+
+fn broken(error: &(dyn Error + 'static)) -> Trouble {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Trouble::Broken(text)
+}
+
+/// A connection. It moves only while somebody waits on it, so that none outlives its owner.
+struct Line {
+    /// None once it has ended.
+    connection: Option<http1::Connection<Io, Full<Bytes>>>,
+}
+
+impl Line {
+    async fn wait<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+        let mut wanted = pin!(wanted);
+        poll_fn(|context| {
+            if let Some(connection) = &mut self.connection
+                && Pin::new(connection).poll(context).is_ready()
+            {
+                self.connection = None;
+            }
+            match wanted.as_mut().poll(context) {
+                Poll::Ready(value) => Poll::Ready(value),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// A stream of events.
+pub(super) struct Events {
+    line: Line,
+    body: Incoming,
+    decoder: Decoder,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// The data of the next event; none at the end of the stream. Nothing is lost where the future is dropped.
+    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(data) = self.decoder.event() {
+                return Some(data);
+            }
+            let frame = self.line.wait(self.body.frame()).await?.ok()?;
+            if let Ok(bytes) = frame.into_data() {
+                self.decoder.push(&bytes).ok()?;
+            }
+        }
+    }
+}

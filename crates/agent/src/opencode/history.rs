@@ -1,0 +1,232 @@
+//! A turn as OpenCode has stored it.
+//!
+//! A prompt with an output schema cannot be shown by OpenCode 1.18: asked for it, alone or in a page with others, it
+//! answers 400. Such a prompt is there all the same, and the answers to it can be had one by one.
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use model::ports::agent::{AgentError, PromptId, SessionRef};
+use model::session::RunUsage;
+
+use super::wire::{self, Entry, Role};
+use super::{OpenCode, Path, parse, refusal};
+
+/// Messages of one page.
+const PAGE: usize = 20;
+/// Pages that are read of one turn. A turn of more steps is counted from its end.
+const PAGES: usize = 500;
+/// Subagents that are looked at.
+const CHILDREN: usize = 64;
+/// Where OpenCode says how to go on.
+const CURSOR: &str = "x-next-cursor";
+
+/// Whether a prompt is in the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    No,
+    Yes {
+        /// What it is to be answered by.
+        model: Option<wire::ModelRef>,
+    },
+    /// It is there, and cannot be shown.
+    Hidden,
+}
+
+/// How far back is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// What is on the last page.
+    Newest,
+    Whole,
+}
+
+/// What a model said to a prompt, in order.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) found: Found,
+    pub(super) answers: Vec<Entry>,
+}
+
+enum Page {
+    Entries {
+        entries: Vec<Entry>,
+        before: Option<String>,
+    },
+    /// A hidden prompt is in it.
+    Hidden,
+}
+
+impl OpenCode {
+    pub(super) async fn find(&self, prompt: &PromptId) -> Result<Found, AgentError> {
+        let SessionRef { id, directory } = &prompt.session;
+        let path = Path::session(id, &format!("/message/{}", prompt.message), directory)?;
+        let response = self.client.send(Method::GET, &path.written(), None, path.within(self)).await?;
+        match response.status {
+            StatusCode::OK => {
+                let entry: Entry = parse(&path, &response.body)?;
+                Ok(Found::Yes { model: entry.info.model })
+            }
+            StatusCode::NOT_FOUND if wire::error_message(&response.body).contains("Session") => {
+                Err(AgentError::Unknown { what: format!("the session {id}") })
+            }
+            StatusCode::NOT_FOUND => Ok(Found::No),
+            StatusCode::BAD_REQUEST if is_hidden(&response.body) => Ok(Found::Hidden),
+            _ => Err(refusal(&path, &response)),
+        }
+    }
+
+    /// What was said in the turn that `prompt` began.
+    pub(super) async fn stored(&self, prompt: &PromptId, depth: Depth) -> Result<Stored, AgentError> {
+        let found = self.find(prompt).await?;
+        let mut answers = Vec::new();
+        if found == Found::No {
+            return Ok(Stored { found, answers });
+        }
+        let (mut size, mut before) = (PAGE, None);
+        for _ in 0..PAGES {
+            match self.page(&prompt.session, size, before.as_deref()).await? {
+                Page::Entries { entries, before: next } => {
+                    if collect(entries, prompt.message.as_str(), &mut answers) || depth == Depth::Newest {
+                        break;
+                    }
+                    let Some(next) = next else { break };
+                    before = Some(next);
+                }
+                // One by one, up to the prompt that cannot be shown. There is no way past it, and no need.
+                Page::Hidden if size > 1 => size = 1,
+                Page::Hidden => break,
+            }
+        }
+        answers.reverse();
+        Ok(Stored { found, answers })
+    }
+
+    async fn page(
+        &self,
+        session: &SessionRef,
+        size: usize,
+        before: Option<&str>,
+    ) -> Result<Page, AgentError> {
+        let before = before.map(|before| format!("&before={}", super::encoded(before))).unwrap_or_default();
+        let path = Path::session(&session.id, &format!("/message?limit={size}{before}"), &session.directory)?;
+        let response = self.client.send(Method::GET, &path.written(), None, path.within(self)).await?;
+        match response.status {
+            StatusCode::OK => {
+                let before = response.headers.get(CURSOR).and_then(|value| value.to_str().ok());
+                Ok(Page::Entries {
+                    entries: parse(&path, &response.body)?,
+                    before: before.map(str::to_owned),
+                })
+            }
+            StatusCode::BAD_REQUEST if is_hidden(&response.body) => Ok(Page::Hidden),
+            _ => Err(refusal(&path, &response)),
+        }
+    }
+
+    /// The sessions that were started by tools of this one, with theirs.
+    pub(super) async fn descendants(&self, session: &SessionRef) -> Result<Vec<wire::Session>, AgentError> {
+        let mut all: Vec<wire::Session> = Vec::new();
+        let mut next = 0;
+        let mut parent = session.id.clone();
+        loop {
+            let path = Path::session(&parent, "/children", &session.directory)?;
+            let children: Vec<wire::Session> = self.get(&path).await?;
+            let room = CHILDREN.saturating_sub(all.len());
+            all.extend(children.into_iter().rev().take(room));
+            let Some(child) = all.get(next) else { return Ok(all) };
+            parent.clone_from(&child.id);
+            next += 1;
+        }
+    }
+
+    /// What subagents took that were started in this turn.
+    pub(super) async fn subagents_usage(
+        &self,
+        prompt: &PromptId,
+        answers: &[Entry],
+    ) -> Result<RunUsage, AgentError> {
+        let mut usage = RunUsage::default();
+        let parts = || answers.iter().flat_map(|entry| &entry.parts);
+        if !parts().any(|part| part.tool == "task") {
+            return Ok(usage);
+        }
+        let begun = answers.first().and_then(|entry| entry.info.time.created);
+        for child in self.descendants(&prompt.session).await? {
+            if child.time.created >= begun {
+                wire::add(&mut usage, &child.used.usage());
+            }
+        }
+        Ok(usage)
+    }
+
+    /// Whether OpenCode has this model; none where it does not say.
+    pub(super) async fn has_model(&self, directory: &str, wanted: &wire::ModelRef) -> Option<bool> {
+        let path = Path::of("/config/providers", directory);
+        let all: wire::Providers = self.get(&path).await.ok()?;
+        let mut providers = all.providers.iter().filter(|provider| provider.id == wanted.provider);
+        Some(providers.any(|provider| provider.models.contains_key(&wanted.model)))
+    }
+}
+
+/// Adds answers, newest first, until the prompt. True: it was reached.
+fn collect(entries: Vec<Entry>, prompt: &str, answers: &mut Vec<Entry>) -> bool {
+    for entry in entries.into_iter().rev() {
+        if entry.info.id == prompt {
+            return true;
+        }
+        match entry.info.role {
+            Role::Assistant => answers.push(entry),
+            // OpenCode says itself that it goes on, after it has summed up a long conversation.
+            Role::User if goes_on(&entry) => {}
+            // What was found so far belongs to a later prompt.
+            Role::User => answers.clear(),
+        }
+    }
+    false
+}
+
+fn goes_on(entry: &Entry) -> bool {
+    !entry.parts.is_empty() && entry.parts.iter().all(|part| part.synthetic || part.kind == "compaction")
+}
+
+/// `{"name": "BadRequest", "data": {"message": "Expected OutputFormat… at [\"info\"][\"format\"]", "kind": "Body"}}`
+fn is_hidden(body: &Bytes) -> bool {
+    let message = wire::error_message(body);
+    message.contains("OutputFormat") && message.contains("format")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_follows_the_prompt_belongs_to_it() {
+        let entry = |id: &str, role: &str, parts: serde_json::Value| -> Entry {
+            serde_json::from_value(json!({ "info": { "id": id, "role": role }, "parts": parts })).unwrap()
+        };
+        let text = json!([{ "type": "text", "text": "x" }]);
+        let history = || {
+            vec![
+                entry("msg_old", "assistant", text.clone()),
+                entry("msg_ours", "user", text.clone()),
+                entry("msg_a", "assistant", text.clone()),
+                entry("msg_sum", "user", json!([{ "type": "compaction" }])),
+                entry("msg_b", "assistant", text.clone()),
+                entry("msg_go", "user", json!([{ "type": "text", "text": "go on", "synthetic": true }])),
+                entry("msg_c", "assistant", text.clone()),
+            ]
+        };
+        let ids = |answers: &[Entry]| answers.iter().map(|entry| entry.info.id.clone()).collect::<Vec<_>>();
+        let mut answers = Vec::new();
+        assert!(collect(history(), "msg_ours", &mut answers));
+        assert_eq!(ids(&answers), ["msg_c", "msg_b", "msg_a"]);
+        let mut later = history();
+        later.push(entry("msg_next", "user", text.clone()));
+        later.push(entry("msg_d", "assistant", text.clone()));
+        let mut answers = Vec::new();
+        assert!(collect(later, "msg_ours", &mut answers));
+        assert_eq!(ids(&answers), ["msg_c", "msg_b", "msg_a"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! What is kept with a session of the variables that came with it.
+//!
+//! Kept is what they say, not what came out: a file that is put right holds for sessions that were there before, and
+//! what its owner forbids later is forbidden to all.
+
+use std::collections::BTreeMap;
+
+use model::settings::Secret;
+use serde::{Deserialize, Serialize};
+
+use super::variables::{SECRETS, Variables};
+
+/// Variables that were found to be right, without the key. To be kept as JSON; the key goes elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    variables: BTreeMap<String, String>,
+    /// The variable whose value is kept apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+}
+
+/// Why a document cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadDocument {
+    #[error("the settings kept with the session make no sense")]
+    Garbled(#[source] serde_json::Error),
+    #[error("the settings kept with the session hold {0}, which is kept apart")]
+    KeyInside(&'static str),
+    #[error("the settings kept with the session name {0} for its key, which is none")]
+    NoKey(String),
+    #[error("the key of the session, {0}, is not there any more")]
+    KeyGone(&'static str),
+    #[error("there is a key for a session that has none")]
+    KeyLeft,
+}
+
+impl Document {
+    pub(super) fn new(variables: BTreeMap<&'static str, String>, key: Option<&'static str>) -> Self {
+        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { variables, key: key.map(str::to_owned) }
+    }
+
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    pub fn from_json(text: &str) -> Result<Self, BadDocument> {
+        serde_json::from_str(text).map_err(BadDocument::Garbled)
+    }
+
+    /// Whether a key is kept apart.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The variables again. They are checked when they are resolved, as they were the first time.
+    pub fn variables(&self, key: Option<&Secret>) -> Result<Variables, BadDocument> {
+        let inside = SECRETS.into_iter().find(|name| self.variables.contains_key(*name));
+        if let Some(name) = inside {
+            return Err(BadDocument::KeyInside(name));
+        }
+        let named = match &self.key {
+            None => None,
+            Some(name) => {
+                let known = SECRETS.into_iter().find(|secret| secret == name);
+                Some(known.ok_or_else(|| BadDocument::NoKey(name.escape_debug().to_string()))?)
+            }
+        };
+        let apart = match (named, key) {
+            (None, None) => None,
+            (Some(name), Some(key)) => Some((name.to_owned(), key.expose().to_owned())),
+            (Some(name), None) => return Err(BadDocument::KeyGone(name)),
+            (None, Some(_)) => return Err(BadDocument::KeyLeft),
+        };
+        Ok(Variables::new(self.variables.clone().into_iter().chain(apart)))
+    }
+}
