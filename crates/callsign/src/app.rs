@@ -4,12 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::commands;
-use crate::exit::{Code, Failure};
 
 /// Every MCP call knows who is calling.
 ///
@@ -110,18 +106,4 @@ pub fn run() -> anyhow::Result<()> {
         }
         Command::ExampleServer => crate::example::serve(),
     }
-}
-
-/// Sends logs to stderr: on stdout is the protocol, or data.
-pub fn start_logging(global: &Global) -> anyhow::Result<()> {
-    let targets: Targets = global.log.parse().map_err(|_| {
-        let message = format!("`{}` is not a log level", global.log);
-        Failure::new(Code::Usage, message).with_hint("use error, warn, info, debug, trace or target=level")
-    })?;
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let colour = is_terminal && crate::config::Environment::of_process().get("NO_COLOR").is_none();
-    let format =
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour).with_target(false);
-    tracing_subscriber::registry().with(format).with(targets).init();
-    Ok(())
 }

@@ -120,6 +120,7 @@ pub fn run(
             tasks: &exporting,
             stop: sending.clone(),
         })?;
+        recording::settle(&sinks).await;
         let around = Surroundings {
             spawner,
             host,
@@ -171,6 +172,8 @@ pub fn run(
     for thread in threads {
         let _panicked = thread.join();
     }
+    // With it go calls that nobody ended.
+    drop(runtime);
     recording::close(&sinks);
     Ok(())
 }

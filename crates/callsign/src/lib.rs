@@ -9,6 +9,7 @@ pub mod example;
 pub mod exit;
 pub mod hooking;
 pub mod identification;
+pub mod logging;
 pub mod notary;
 pub mod output;
 pub mod recording;

@@ -1,10 +1,9 @@
 //! Who vouches for the ledger: the notary of the state directory, as the ledger wants to see one.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use identity::notary::Notary;
+use identity::notary::{Notary, NotaryError};
 use ledger::{Seal, Signature};
 
 /// A key that is at hand. Neither crate knows the other.
@@ -16,7 +15,7 @@ pub struct Sealing(pub Notary);
 /// Nothing is read or made here, but when the ledger first asks: that is on a thread of its own, and `wrap` has a host
 /// waiting for it.
 pub fn of(state: &Path) -> Arc<dyn Seal> {
-    Arc::new(Lazy { state: state.to_owned(), found: OnceLock::new(), said: AtomicBool::new(false) })
+    Arc::new(Lazy { state: state.to_owned(), found: OnceLock::new() })
 }
 
 impl Seal for Sealing {
@@ -33,35 +32,30 @@ impl Seal for Sealing {
 struct Lazy {
     state: PathBuf,
     found: OnceLock<Sealing>,
-    said: AtomicBool,
 }
 
 impl Lazy {
-    /// None: there is no key yet. It is tried again the next time, since a full disk has room again one day.
-    fn key(&self) -> Option<&Sealing> {
+    /// It is tried again the next time, since a full disk has room again one day.
+    fn key(&self) -> Result<&Sealing, NotaryError> {
         if let Some(key) = self.found.get() {
-            return Some(key);
+            return Ok(key);
         }
-        match Notary::open(&self.state) {
-            Ok(notary) => Some(self.found.get_or_init(|| Sealing(notary))),
-            Err(error) => {
-                if !self.said.swap(true, Ordering::Relaxed) {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "there is no key to sign the ledger with");
-                }
-                None
-            }
-        }
+        let notary = Notary::open(&self.state)?;
+        Ok(self.found.get_or_init(|| Sealing(notary)))
     }
 }
 
 impl Seal for Lazy {
+    fn ready(&self) -> Result<(), String> {
+        self.key().map(drop).map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+    }
+
     fn sign(&self, message: &[u8]) -> Option<Signature> {
-        self.key()?.sign(message)
+        self.key().ok()?.sign(message)
     }
 
     fn verify(&self, message: &[u8], signature: &Signature) -> Option<bool> {
-        self.key()?.verify(message, signature)
+        self.key().ok()?.verify(message, signature)
     }
 }
 
@@ -87,7 +81,8 @@ mod tests {
         let place = state.path().join("later");
         let seal = of(&place);
         assert_eq!(seal.sign(b"head"), None);
+        assert!(seal.ready().unwrap_err().contains("later"), "it says where");
         std::fs::create_dir(&place).unwrap();
-        assert!(seal.sign(b"head").is_some());
+        assert!(seal.sign(b"head").is_some() && seal.ready().is_ok());
     }
 }

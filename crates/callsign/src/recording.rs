@@ -18,9 +18,12 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Config, LedgerConfig, TelemetryConfig};
 use crate::exit::{Code, Failure};
 use crate::identification::now_ms;
+use crate::logging;
 use crate::notary;
 use crate::state::StateDir;
 
+/// How long a start waits for the ledger.
+const OPENING: Duration = Duration::from_secs(1);
 /// How long the last rows may take to be written once all calls have ended.
 const WRITING: Duration = Duration::from_secs(5);
 
@@ -44,14 +47,19 @@ pub fn assemble(parts: Parts<'_>) -> anyhow::Result<Arc<Sinks>> {
         Failure::new(Code::Configuration, format!("[ledger] redact: pattern {}: {why}", at + 1))
     })?;
     learn(&redactor, config.servers.iter(), host);
+    for (_, value) in config.hooks.env.iter().filter(|(name, _)| sounds_secret(name)) {
+        redactor.learn_for_good(value);
+    }
     if let Some(token) = state.and_then(|state| state.read("token").ok().flatten()) {
         redactor.learn_for_good(token.trim());
     }
     let exporter = config.telemetry.as_ref().map(|telemetry| exporter(telemetry, tasks, stop, &redactor));
+    let redactor = Arc::new(redactor);
+    logging::keep_out(&redactor);
     Ok(Arc::new(Sinks {
         ledger: ledger(&config.ledger, state, kind)?,
         exporter: exporter.transpose()?,
-        redactor: Arc::new(redactor),
+        redactor,
         clock: now_ms,
     }))
 }
@@ -136,6 +144,14 @@ fn sounds_secret(name: &str) -> bool {
         ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE"];
     let name = name.to_ascii_uppercase();
     WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Waits a moment for the ledger, so that whoever is told that we serve finds all of it there. Where it cannot be used
+/// the log says why, and it is tried again.
+pub async fn settle(sinks: &Sinks) {
+    if let Some(ledger) = &sinks.ledger {
+        let _tried_again = tokio::time::timeout(OPENING, ledger.ready()).await;
+    }
 }
 
 /// Writes what is left. To be called when no call is under way any more.

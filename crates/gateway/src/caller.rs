@@ -23,7 +23,7 @@ use crate::connection::Connection;
 use crate::ending::Ending;
 use crate::environment::HostEnvironment;
 use crate::hooked::Hooked;
-use crate::recorded::Record;
+use crate::recorded::{Record, is_noted};
 use crate::respond::CallError;
 use crate::strip::strip;
 use crate::traced::{self, Traced};
@@ -180,7 +180,8 @@ impl Identification {
         message: Message,
     ) -> Result<Call, CallError> {
         let (message, stripped) = strip(message)?;
-        let (message, trace) = traced::take(message, headers, self.exports_spans);
+        let spans = self.exports_spans && is_noted(message.method());
+        let (message, trace) = traced::take(message, headers, spans);
         if message.method() == "initialize" {
             connection.set_standing(self.standing(connection.channel, Some(&message)));
         }
@@ -201,6 +202,7 @@ impl Identification {
         identity.call.get_or_insert_with(|| self.next_call());
         let mut spoof = stripped.spoof;
         spoof.extend(resolved.spoof);
+        spoof.extend(headers.into_iter().flat_map(HeaderMap::keys).filter_map(forged));
         if !spoof.is_empty() {
             let session = identity.session.as_ref().map_or("unknown", Id::as_str);
             tracing::warn!(
@@ -247,6 +249,11 @@ impl Identification {
         #[expect(clippy::expect_used, reason = "a prefix of ours and a number are visible ASCII")]
         id.expect("an id of our own making")
     }
+}
+
+/// No header under our names is passed on, whoever sent it.
+fn forged(name: &http::HeaderName) -> Option<Cow<'static, str>> {
+    identity::names::is_our_header(name.as_str()).then(|| Cow::Owned(shown(name.as_str())))
 }
 
 fn shown(method: &str) -> String {

@@ -92,7 +92,7 @@ pub async fn before(
         let begun = Instant::now();
         let ran = chain.run(&input, draft).await;
         options.recorder.meters.hooks.observe(begun.elapsed());
-        ran.map_err(|fault| CallError::before(&fault))?
+        ran.map_err(|fault| options.refusal(REFUSED, &fault))?
     } else {
         draft
     };
@@ -186,21 +186,14 @@ const WITHHELD: &str = "the call was made, and its result is withheld by the hoo
 /// There is no result: perhaps nobody was asked.
 const FAILED: &str = "the call failed, and why is withheld by the hook";
 
-impl CallError {
-    fn before(fault: &Fault) -> Self {
-        Self::of_hook(REFUSED, fault)
-    }
-
-    fn after(what: &'static str, fault: &Fault) -> Self {
-        Self::of_hook(what, fault)
-    }
-
-    fn of_hook(what: &'static str, fault: &Fault) -> Self {
-        let text = fault.to_string();
+impl LinkOptions {
+    /// What a caller is told of a hook's fault: not the secrets that the hook was shown.
+    fn refusal(&self, what: &'static str, fault: &Fault) -> CallError {
+        let text = self.recorder.sinks.redactor.scrub(&fault.to_string()).into_owned();
         match fault.kind {
-            FaultKind::Thrown => Self::HookRefused { what, fault: text },
+            FaultKind::Thrown => CallError::HookRefused { what, fault: text },
             FaultKind::Load | FaultKind::Cpu | FaultKind::Wall | FaultKind::Memory | FaultKind::Settle => {
-                Self::HookFailed { what, fault: text }
+                CallError::HookFailed { what, fault: text }
             }
         }
     }
@@ -252,7 +245,7 @@ impl After {
         let begun = Instant::now();
         let ran = self.chain.run(&input, ended).await;
         self.options.recorder.meters.hooks.observe(begun.elapsed());
-        let ended = ran.map_err(|fault| CallError::after(what, &fault))?;
+        let ended = ran.map_err(|fault| self.options.refusal(what, &fault))?;
         Ok(match (ended.changed, ended.result, &head.result) {
             (true, Some(result), Some(span)) => {
                 Some(answer.with(&mut [Edit { span: span.clone(), with: &result }]))

@@ -50,8 +50,13 @@ pub struct Recorder {
 /// The process or address that was asked. Empty until it is known.
 pub type Target = OnceLock<Box<str>>;
 
+/// A longer name of a tool, a uri or a method is cut off.
+const LONGEST_NAME: usize = 1024;
+/// Forged names of one call that are noted.
+const MOST_FORGED: usize = 32;
+
 /// What a server is asked to do is noted. What it is, and whether something has happened yet, is asked all the time.
-fn is_noted(method: &str) -> bool {
+pub(crate) fn is_noted(method: &str) -> bool {
     !meta::is_discovery(method) && !matches!(method, "subscriptions/listen" | "tasks/get" | "tasks/list")
 }
 
@@ -63,9 +68,9 @@ impl Recorder {
             return None;
         }
         let tool = headers::mirrored_name(message).map(|name| match message.method() {
-            "tools/call" | "prompts/get" => Box::from(&*name),
+            "tools/call" | "prompts/get" => clipped(&name),
             // An address may hold a password.
-            _ => Box::from(&*self.sinks.redactor.redact(&name)),
+            _ => clipped(&self.sinks.redactor.redact(&name)),
         });
         let state = match &self.sinks.ledger {
             Some(_) => State::Open(self.row(message, caller, tool.clone())),
@@ -75,7 +80,7 @@ impl Recorder {
         Some(Arc::new(Record {
             recorder: Arc::clone(self),
             caller: Arc::clone(caller),
-            method: message.method().into(),
+            method: clipped(message.method()),
             tool,
             begun: Instant::now(),
             target: OnceLock::new(),
@@ -97,7 +102,7 @@ impl Recorder {
             call: identity.call.as_ref().map_or("", Id::as_str).into(),
             server: self.server.clone(),
             tool,
-            method: message.method().into(),
+            method: clipped(message.method()),
             workspace: caller.workspace.clone(),
             trust: identity.trust.as_str(),
             source: Some(identity.source.as_str()),
@@ -283,6 +288,11 @@ impl Record {
         self.end(Ended { outcome: Outcome::Canceled, reason: None, code: None, size: 0, result: None });
     }
 
+    /// Whether it is noted how it ended.
+    pub fn is_over(&self) -> bool {
+        matches!(*self.lock(), State::Ended)
+    }
+
     /// Whether the text of the answer is wanted.
     pub fn captures_results(&self) -> bool {
         self.recorder.capture == Capture::Full && self.recorder.sinks.ledger.is_some()
@@ -391,9 +401,15 @@ impl Drop for Record {
     }
 }
 
+/// What a client calls something, as far as it may be a name at all.
+fn clipped(name: &str) -> Box<str> {
+    Box::from(&name[..name.floor_char_boundary(LONGEST_NAME)])
+}
+
 /// Separated by commas, so none may be in a name.
 fn joined(names: &[Cow<'static, str>]) -> Box<str> {
-    let names: Vec<String> = names.iter().map(|name| name.replace(',', "\u{fffd}")).collect();
+    let names: Vec<String> =
+        names.iter().take(MOST_FORGED).map(|name| name.replace(',', "\u{fffd}")).collect();
     names.join(",").into()
 }
 

@@ -18,8 +18,12 @@ impl Seal for NoKey {
     }
 }
 
+/// Sessions that call at the same time, in turns, and how often each of them calls.
+const SESSIONS: u64 = 1000;
+const CALLS: u64 = 500;
+
 fn begin(number: u64) -> Box<Begin> {
-    let session = format!("ses_{:08}", number % 10_000);
+    let session = format!("ses_{:08}", number / (SESSIONS * CALLS) * SESSIONS + number % SESSIONS);
     Box::new(Begin {
         at: 1_700_000_000_000 + number,
         host: Some("opencode".into()),

@@ -9,6 +9,10 @@ pub struct Signature {
 
 /// Signs the head of the ledger, and says whether a signature is right.
 pub trait Seal: Send + Sync + 'static {
+    /// Whether there is a key to sign with, or why there is none. Without it nothing is written.
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
     /// None: there is no key.
     fn sign(&self, message: &[u8]) -> Option<Signature>;
     /// None: the key is not known.

@@ -194,6 +194,7 @@ impl Writer {
             Some(author) => author,
             none => none.insert(Author::new(self.options.kind)?),
         };
+        self.seal.ready().map_err(|reason| LedgerError::Failed { what: "signed", reason })?;
         let written = batch::write(&mut open.connection, author, rows, &*self.seal)
             .map_err(|error| LedgerError::from_sqlite("written", &place.file, &error))?;
         open.wal = Inode::of(&place.beside("-wal"));

@@ -13,10 +13,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::app::{Global, start_logging};
+use crate::app::Global;
 use crate::config::Environment;
 use crate::exit::{Code, Failure};
 use crate::hooking::{mistakes, rules};
+use crate::logging;
 use crate::output;
 
 #[derive(Debug, Subcommand)]
@@ -90,7 +91,7 @@ pub fn run(global: &Global, command: HooksCommand) -> anyhow::Result<()> {
 }
 
 fn check(global: &Global, arguments: &CheckArgs) -> anyhow::Result<()> {
-    start_logging(global)?;
+    logging::start(global)?;
     let environment = Environment::of_process();
     let set = |name: &String| Some((name.clone(), environment.get(name)?));
     let current_dir = std::env::current_dir().context("could not find the current directory")?;

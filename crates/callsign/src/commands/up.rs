@@ -4,13 +4,14 @@ use anyhow::Context as _;
 use model::server::{DEFAULT_IDLE, DEFAULT_MAX_CHILDREN, DEFAULT_MAX_MESSAGE};
 use model::{Capture, InheritEnv, Isolation, ServerName, ServerSpec, StdioSpec, Transport, Trust};
 
-use crate::app::{Global, ServeArgs, start_logging};
+use crate::app::{Global, ServeArgs};
 use crate::daemon::{self, Plan, Running};
+use crate::logging;
 use crate::output;
 
 pub fn run(global: &Global, arguments: &ServeArgs) -> anyhow::Result<()> {
     let spawner = daemon::start_spawner()?;
-    start_logging(global)?;
+    logging::start(global)?;
     let mut plan = Plan::load(global, arguments)?;
     let example = example()?;
     if !plan.config.servers.iter().any(|server| server.name == example.name) {

@@ -17,13 +17,14 @@ use supervise::Spawner;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::app::{Global, start_logging};
+use crate::app::Global;
 use crate::conceal;
 use crate::config::{self, Config, Environment, Purpose, Sources, Target, UseSection, Wrapped};
 use crate::daemon::{catalogue_file, stop_on_signals};
 use crate::exit::{Code, Failure};
 use crate::hooking::Hooking;
 use crate::identification::{self, Parts, state_if_usable};
+use crate::logging;
 use crate::recording;
 use crate::state::StateDir;
 
@@ -85,7 +86,7 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
     conceal::make_undumpable();
     // First of all, while there is one thread and little memory: every supervisor is a copy of this.
     let spawner = Arc::new(Spawner::start().context("could not start the supervisor of processes")?);
-    start_logging(global)?;
+    logging::start(global)?;
     if let Err(error) = concealed {
         tracing::debug!(%error, "secrets could not be removed from the environment we were started with");
     }
@@ -114,7 +115,7 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
         exports_spans: config.telemetry.is_some(),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let sinks = runtime.block_on(async {
         let tasks = TaskTracker::new();
         let sending = CancellationToken::new();
         let (exporting, tasks_of_ours) = (TaskTracker::new(), tasks.clone());
@@ -148,9 +149,12 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
         sending.cancel();
         exporting.close();
         exporting.wait().await;
-        recording::close(&sinks);
-        Ok(())
-    })
+        anyhow::Ok(sinks)
+    })?;
+    // With it go calls that nobody ended.
+    drop(runtime);
+    recording::close(&sinks);
+    Ok(())
 }
 
 /// Every value of the entry's headers: they were hidden for a reason.

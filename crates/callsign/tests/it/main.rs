@@ -13,6 +13,8 @@ mod faithful;
 mod forgery;
 mod hooks;
 mod identity;
+mod ledger;
+mod ledger_cli;
 mod limits;
 mod neighbours;
 mod reload;

@@ -70,6 +70,12 @@ pub async fn serve(
     if let Some(bridge) = &bridge {
         bridge.end().await;
     }
+    if let Backend::Pipes(pipes) = &host.server.backend {
+        // What is still under way is given up by its host, not by the processes that are ended next.
+        for child in pipes.pool.children_of(&host.connection) {
+            child.link.detach(&host.connection);
+        }
+    }
     host.server.close();
     host.connection.close();
     let _written_or_gone = tokio::time::timeout(LAST_WRITES, writer).await;

@@ -33,6 +33,8 @@ const STDERR_KEPT: usize = 64 * 1024;
 const STDERR_SHOWN: usize = 2000;
 /// Lines over the limit before a server is given up.
 const STRIKES: u32 = 3;
+/// How long the last words of a process that has ended may take to be read.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long a server has to leave after its stdin has closed, before it is asked with a signal.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
 /// How long the supervisor may take after that; it kills after two seconds of its own.
@@ -240,12 +242,13 @@ impl Child {
         }
         let mut stopping = self.stop.subscribe();
         let mut reader = LineReader::new(stdout, self.options.max_message);
+        let erring = self.stderr.fill(stderr);
+        tokio::pin!(erring);
+        let mut erred = false;
         let read = async {
             let writing = write_all(&self.link.outbox, stdin, LineEnds::Present);
-            let erring = self.stderr.fill(stderr);
             let reading = self.read(&mut reader);
-            tokio::pin!(writing, erring, reading);
-            let mut erred = false;
+            tokio::pin!(writing, reading);
             loop {
                 tokio::select! {
                     () = &mut reading => return,
@@ -262,6 +265,10 @@ impl Child {
         // Dropping the loop above has closed the server's stdin: the protocol's way to say goodbye.
         self.link.outbox.close();
         let status = end(&mut control, &mut reader, &mut stopping).await;
+        if !erred {
+            // Its last words may still be in the pipe, which a descendant may hold open.
+            let _as_far_as_they_are_there = tokio::time::timeout(LAST_WORDS, &mut erring).await;
+        }
         let failed_start = ended == Ended::ByItself && !self.link.has_answered();
         let (server, stderr) = (self.options.server.clone(), self.stderr_tail());
         let company = company();

@@ -104,7 +104,7 @@ impl Remote {
             Some(chain) => Box::pin(self.run_before(chain, call)).await,
             None => Ok(call),
         };
-        if let Some(record) = &record {
+        if let (Some(record), Ok(_)) = (&record, &ready) {
             record.sent_to(&self.target);
         }
         noted(record, ready).await

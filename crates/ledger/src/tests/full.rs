@@ -10,6 +10,7 @@ use rusqlite::ErrorCode;
 use super::children::{given, mount, role, run_with_mounts};
 use super::*;
 use crate::prune;
+use crate::verify::check;
 
 const SIZE: &str = "16m";
 
@@ -153,6 +154,8 @@ fn pruning(disk: &Disk, room: u64, hits: &Mutex<Hits>) {
         }
     }
     disk.free();
+    // It may take a moment until the space that was given back can be had.
+    wait_for("space has returned", || check(&connection, &KEY, None).is_ok());
     assert_eq!(findings(&connection), Vec::<String>::new());
     let goal = prune::goal(&connection, &retention, 0).unwrap();
     prune::piece(&mut connection, goal, 0, &KEY).unwrap();
@@ -167,7 +170,7 @@ fn small_disks() {
         return;
     }
     let directory = PathBuf::from(given("LEDGER_STATE"));
-    let step = if full_size() { 1 } else { 5 };
+    let step = if full_size() { 1 } else { 3 };
     let hits = Mutex::new(Hits::default());
     // Kibibytes of room: for the first pages one by one, and for what a checkpoint adds to a log that is as long as
     // it gets.

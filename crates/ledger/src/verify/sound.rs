@@ -2,6 +2,7 @@
 //! trigger could change what is written after it was hashed.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use rusqlite::{Connection, ErrorCode};
 
@@ -40,11 +41,9 @@ fn pages(connection: &Connection) -> rusqlite::Result<Vec<String>> {
 type Objects = BTreeMap<(String, String), (String, Option<String>)>;
 
 fn schema(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let ours = Connection::open_in_memory()?;
-    ours.execute_batch(SCHEMA)?;
-    let (ours, there) = (objects(&ours)?, objects(connection)?);
+    let (ours, there) = (ours()?, objects(connection)?);
     let mut found = Vec::new();
-    for (key @ (kind, name), definition) in &ours {
+    for (key @ (kind, name), definition) in ours {
         match there.get(key) {
             None => found.push(format!("the {kind} `{name}` is missing")),
             Some(other) if other != definition => found.push(format!("the {kind} `{name}` was changed")),
@@ -54,6 +53,18 @@ fn schema(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let added = there.keys().filter(|key| !ours.contains_key(*key));
     found.extend(added.map(|(kind, name)| format!("the {kind} `{name}` was added")));
     Ok(found)
+}
+
+/// What a new file has in it.
+fn ours() -> rusqlite::Result<&'static Objects> {
+    static OURS: OnceLock<Objects> = OnceLock::new();
+    if let Some(ours) = OURS.get() {
+        return Ok(ours);
+    }
+    let file = Connection::open_in_memory()?;
+    file.execute_batch(SCHEMA)?;
+    let ours = objects(&file)?;
+    Ok(OURS.get_or_init(|| ours))
 }
 
 fn objects(connection: &Connection) -> rusqlite::Result<Objects> {

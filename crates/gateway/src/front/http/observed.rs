@@ -19,6 +19,8 @@ pub(super) struct Observed {
     whose: Whose,
     look: Look,
     seen: u64,
+    /// Its events have ids, so a client can come back for the rest.
+    resumable: bool,
 }
 
 #[derive(Debug)]
@@ -70,16 +72,20 @@ impl Observed {
         } else {
             Look::Status(CallError::UpstreamStatus { server, status: status.as_u16(), body: String::new() })
         };
-        Self { whose: Whose::Call(record, waits), look, seen: 0 }
+        Self { whose: Whose::Call(record, waits), look, seen: 0, resumable: false }
     }
 
     /// What comes on a stream that answers no request of its own.
     pub(super) fn stream(session: Arc<Session>) -> Self {
-        Self { whose: Whose::Session(session), look: Look::Events(Box::default()), seen: 0 }
+        Self { whose: Whose::Session(session), look: Look::Events(Box::default()), seen: 0, resumable: false }
     }
 
     pub(super) fn feed(&mut self, data: &[u8]) {
         self.seen += data.len() as u64;
+        if matches!(self.look, Look::Events(_)) {
+            // The word may also stand in a text, which then waits for an answer that does not come.
+            self.resumable = self.resumable || memchr::memmem::find(data, b"id:").is_some();
+        }
         let (whose, seen) = (&mut self.whose, self.seen);
         match &mut self.look {
             Look::Body(glance) => glance.feed(data),
@@ -98,16 +104,23 @@ impl Observed {
                 None => record.saw(&Seen::Other, self.seen),
             },
             Look::Status(error) => record.failed(&error),
-            Look::Events(_) | Look::Elsewhere => match waits {
-                Some(waits) => waits.go_on(record),
-                None => record.saw(&Seen::Other, self.seen),
-            },
+            Look::Elsewhere => {}
+            Look::Events(_) if self.resumable && waits.is_some() => {}
+            Look::Events(_) => {
+                record.saw(&Seen::Other, self.seen);
+            }
+        }
+        if let Some(waits) = waits {
+            waits.forget_if_over(&record);
         }
     }
 
     pub(super) fn fail(&mut self, error: &CallError) {
-        if let Whose::Call(record, _) = std::mem::replace(&mut self.whose, Whose::Nobodys) {
+        if let Whose::Call(record, waits) = std::mem::replace(&mut self.whose, Whose::Nobodys) {
             record.failed(error);
+            if let Some(waits) = waits {
+                waits.forget_if_over(&record);
+            }
         }
     }
 }
@@ -119,8 +132,11 @@ impl Whose {
         }
         match self {
             // What comes back on a request's own stream is its answer, however its id is spelled.
-            Self::Call(record, _) => {
+            Self::Call(record, waits) => {
                 record.saw(&answer.seen, size);
+                if let Some(waits) = waits {
+                    waits.forget_if_over(record);
+                }
                 *self = Self::Nobodys;
             }
             Self::Session(session) => {
@@ -134,23 +150,25 @@ impl Whose {
 }
 
 impl Waits {
-    /// A client of the old era that goes away has not cancelled: it may come back for the answer.
-    fn go_on(self, record: Arc<Record>) {
-        if self.session.connection.is_cancelled(&self.id) {
-            record.canceled();
-        } else {
-            self.session.keep_record(&self.id, record);
+    /// The session keeps it for as long as an answer may come.
+    fn forget_if_over(&self, record: &Record) {
+        if record.is_over() {
+            drop(self.session.take_record(&self.id));
         }
     }
 }
 
 impl Drop for Observed {
-    /// Who asked has gone before the end. In the new era that is a cancel.
+    /// Who asked has gone before the end. In the new era that is a cancel; a client of the old one may come back for
+    /// the answer, where that can be.
     fn drop(&mut self) {
-        if let Whose::Call(record, Some(waits)) = std::mem::replace(&mut self.whose, Whose::Nobodys)
-            && matches!(self.look, Look::Events(_) | Look::Elsewhere)
-        {
-            waits.go_on(record);
+        let Whose::Call(record, waits) = std::mem::replace(&mut self.whose, Whose::Nobodys) else { return };
+        let may_come_back = matches!(self.look, Look::Events(_)) && self.resumable;
+        if waits.is_none() || !may_come_back {
+            record.canceled();
+        }
+        if let Some(waits) = waits {
+            waits.forget_if_over(&record);
         }
     }
 }

@@ -15,7 +15,7 @@ use super::body::Body;
 use super::exchange::{self, check_mirrors};
 use super::inspected::Inspection;
 use super::observed::Observed;
-use super::returned::{Watching, passed_back};
+use super::returned::{Watching, passed_back, told_back};
 use super::sessions::Session;
 use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepted, failed, json};
 use crate::caller::{Call, Caller};
@@ -103,6 +103,9 @@ async fn carry(
         }
         (Some(session), Some(id)) => {
             session.forget_answered(id);
+            if let Some(record) = &ending.record {
+                session.keep_record(id, Arc::clone(record));
+            }
             None
         }
         _ => None,
@@ -213,6 +216,8 @@ async fn send(
         let (remote, request) = (Arc::clone(remote), Some(message.clone()));
         let inspection = Inspection { remote, request, ending, session: session.clone() };
         Box::pin(inspection.pass_back(response, under_way)).await?
+    } else if !status.is_success() && !is_stream(&response) {
+        Box::pin(told_back(remote, response, ending.record.as_deref())).await?
     } else {
         // A stream of events may be silent as long as nothing happens.
         let listens = message.method() == "subscriptions/listen";
@@ -239,7 +244,7 @@ async fn fall_back(
     call: Call,
 ) -> Result<Response<Body>, CallError> {
     let Ok(link) = old_sse::connect(remote).await else {
-        return Ok(passed_back(remote, response, remote.options.timeout, Watching::default()));
+        return Box::pin(told_back(remote, response, None)).await;
     };
     let session = open(front, inbound)?;
     let standing = remote.options.identification.standing(inbound.channel, Some(&call.message));
@@ -307,6 +312,9 @@ fn concerns_something(session: Option<&Session>, message: &Message) -> bool {
     let (Some(id), Some(session)) = (id, session) else { return false };
     let _relayed_not_linked = session.connection.cancel(&id);
     session.let_go_of_after(&id);
+    if let Some(record) = session.take_record(&id) {
+        record.canceled();
+    }
     session.connection.is_under_way(&id)
 }
 

@@ -1,5 +1,6 @@
 //! A server's response on its way back to the client: its head, and its body as it comes, within its limits.
 
+use std::borrow::Cow;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +11,23 @@ use bytes::Bytes;
 use http::Response;
 use http::header::{self, HeaderName};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
+use mcp::{Kind, Message};
 use tokio::time::{Instant, Sleep};
 
 use super::PROTOCOL_VERSION;
 use super::body::{Body, Error};
 use super::observed::Observed;
 use super::relay::UnderWay;
+use crate::recorded::Record;
 use crate::respond::CallError;
 use crate::server::link::LinkOptions;
 use crate::server::old_sse::is_stream;
 use crate::server::remote::Remote;
+
+/// How long a refusal may take to be told.
+const REFUSING: Duration = Duration::from_mins(1);
 
 /// What a server says that a client may want to know.
 const PASSED_BACK: [HeaderName; 5] = [
@@ -55,6 +62,40 @@ pub(super) fn passed_back(
     relay.observed = watching.observed.map(Box::new);
     *back.body_mut() = Body::relay(relay);
     back
+}
+
+/// What a server says of its refusal, without the secrets that it was asked with: some servers show what they got.
+pub(super) async fn told_back(
+    remote: &Remote,
+    response: Response<Incoming>,
+    record: Option<&Record>,
+) -> Result<Response<Body>, CallError> {
+    let (mut back, status) = (head_back(&response), response.status());
+    let (server, limit) = (remote.name().to_owned(), remote.options.max_message);
+    let wait = remote.options.timeout.unwrap_or(REFUSING);
+    let collecting = Limited::new(response.into_body(), limit).collect();
+    let body = match tokio::time::timeout(wait, collecting).await {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(_)) => return Err(CallError::AnswerTooLarge { server, limit }),
+        Err(_late) => return Err(CallError::Timeout { server, seconds: wait.as_secs() }),
+    };
+    if let Some(record) = record {
+        match Message::parse(body.clone()) {
+            Ok(answer) if answer.kind() == Kind::Response => record.answered(&answer),
+            _ => record.failed(&CallError::UpstreamStatus {
+                server,
+                status: status.as_u16(),
+                body: String::new(),
+            }),
+        }
+    }
+    let shown =
+        match std::str::from_utf8(&body).map(|text| remote.options.recorder.sinks.redactor.scrub(text)) {
+            Ok(Cow::Owned(changed)) => Bytes::from(changed),
+            Ok(Cow::Borrowed(_)) | Err(_) => body,
+        };
+    *back.body_mut() = Body::full(shown);
+    Ok(back)
 }
 
 /// Who wants to know how a body goes on.

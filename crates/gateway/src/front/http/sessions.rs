@@ -66,7 +66,7 @@ struct State {
     pages: usize,
     /// By the id of their request: hooks for its answer, on whichever stream and however often it comes.
     afters: VecDeque<(Bytes, Kept)>,
-    /// By the id of their request: calls whose stream broke off before the answer.
+    /// By the id of their request: calls whose answers pass by.
     records: VecDeque<(Bytes, Arc<Record>)>,
 }
 
@@ -132,13 +132,15 @@ impl Session {
         }
     }
 
-    /// Keeps the record of a call whose answer may come on another stream.
+    /// Keeps the record of a call until its answer has come, on whichever stream.
     pub fn keep_record(&self, id: &[u8], record: Arc<Record>) {
         let mut state = self.lock();
+        let id = same_id(id);
+        state.records.retain(|(other, _)| *other != id);
         if state.records.len() >= MOST_AFTERS {
             state.records.pop_front();
         }
-        state.records.push_back((same_id(id), record));
+        state.records.push_back((id, record));
     }
 
     pub fn take_record(&self, id: &[u8]) -> Option<Arc<Record>> {
@@ -326,7 +328,12 @@ impl Session {
 
     fn end(&self) {
         self.connection.close();
+        let records = std::mem::take(&mut self.lock().records);
+        for (_, record) in records {
+            record.canceled();
+        }
         if let Some(link) = self.link() {
+            link.detach(&self.connection);
             let server = link.server().to_owned();
             link.end(&CallError::Exited {
                 server,

@@ -23,6 +23,7 @@ use crate::connection::{Connection, MAX_PAGES};
 use crate::ending::Answered;
 use crate::front::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::outbox::{Outbox, Taken};
+use crate::recorded::Record;
 use crate::respond::CallError;
 use crate::server::link::Link;
 use crate::server::old_sse::{self, Events, is_stream};
@@ -61,9 +62,25 @@ struct State {
     version: Option<HeaderValue>,
     /// Set once the server turns out to speak HTTP+SSE.
     link: Option<Arc<Link>>,
-    under_way: HashMap<Bytes, CancellationToken>,
+    under_way: HashMap<Bytes, UnderWay>,
     standing: Option<CancellationToken>,
     pages: usize,
+}
+
+#[derive(Clone)]
+struct UnderWay {
+    stop: CancellationToken,
+    record: Option<Arc<Record>>,
+}
+
+impl UnderWay {
+    /// Before anything else is done about it: whatever comes of it now was not waited for.
+    fn cancel(&self) {
+        if let Some(record) = &self.record {
+            record.canceled();
+        }
+        self.stop.cancel();
+    }
 }
 
 impl Bridge {
@@ -124,14 +141,19 @@ impl Bridge {
 
     /// The host is gone; the server's session is over.
     pub(super) async fn end(&self) {
-        let session = {
+        let (session, link) = {
             let mut state = self.lock();
             // What is still open now was meant to stay open.
             for (_, under_way) in state.under_way.drain() {
                 under_way.cancel();
             }
-            state.session.take()
+            (state.session.take(), state.link.take())
         };
+        if let Some(link) = link {
+            link.detach(&self.connection);
+            let (server, how) = (link.server().to_owned(), "the host is gone".to_owned());
+            link.end(&CallError::Exited { server, how, stderr: String::new() });
+        }
         if let Some(session) = session {
             self.remote.end_session(session).await;
         }
@@ -195,7 +217,8 @@ impl Bridge {
                 self.outbox.finish(error.to_message(Some(&id)));
                 return;
             }
-            state.under_way.insert(id.clone(), cancelled.clone());
+            let under_way = UnderWay { stop: cancelled.clone(), record: call.record.clone() };
+            state.under_way.insert(id.clone(), under_way);
         }
         let _began = self.connection.begin(&id);
         if call.message.method() == "subscriptions/listen" {
@@ -304,6 +327,9 @@ impl Bridge {
         let id = message.head().request_id.as_ref().map(|span| message.slice(span));
         let under_way = id.and_then(|id| self.lock().under_way.get(&id).cloned());
         let Some(under_way) = under_way else { return };
+        if let Some(record) = &under_way.record {
+            record.canceled();
+        }
         if self.lock().version.is_some() {
             self.post_quietly(message).await;
         }
