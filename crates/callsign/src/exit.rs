@@ -61,6 +61,19 @@ impl Failure {
     }
 }
 
+/// What others wrote may be in it, and a terminal would obey.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && !matches!(character, '\n' | '\t') {
+            shown.extend(character.escape_unicode());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// Prints what went wrong to `out`, which is stderr but for tests, and says which code to end with.
 pub fn report(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<Code> {
     let (code, hint) = classify(error);
@@ -70,7 +83,7 @@ pub fn report(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<Code> {
         }
     } else {
         // The whole chain on one line: each error says what was being done, its source why that failed.
-        writeln!(out, "error: {error:#}")?;
+        writeln!(out, "error: {}", shown(&format!("{error:#}")))?;
     }
     if let Some(hint) = hint {
         writeln!(out, "hint: {hint}")?;

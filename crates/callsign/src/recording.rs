@@ -22,6 +22,8 @@ use crate::logging;
 use crate::notary;
 use crate::state::StateDir;
 
+/// A configured value this long is taken for a secret, whatever its name.
+const LONG: usize = 20;
 /// How long a start waits for the ledger.
 const OPENING: Duration = Duration::from_secs(1);
 /// How long the last rows may take to be written once all calls have ended.
@@ -131,8 +133,9 @@ pub fn learn<'a>(redactor: &Redactor, specs: impl Iterator<Item = &'a ServerSpec
         };
         for (name, template) in templates {
             template.secrets().for_each(|secret| redactor.learn_for_good(secret));
-            let plain = template.render(&|_| None).filter(|_| sounds_secret(name));
-            if let Some(value) = plain {
+            // A short word that is written out may be anything; a long one, or one of such a name, is kept out.
+            let plain = template.render(&|_| None);
+            if let Some(value) = plain.filter(|value| sounds_secret(name) || value.len() >= LONG) {
                 redactor.learn_for_good(&value);
             }
         }
@@ -141,9 +144,9 @@ pub fn learn<'a>(redactor: &Redactor, specs: impl Iterator<Item = &'a ServerSpec
 
 fn sounds_secret(name: &str) -> bool {
     const WORDS: [&str; 9] =
-        ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE"];
+        ["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE", "_PAT"];
     let name = name.to_ascii_uppercase();
-    WORDS.iter().any(|word| name.contains(word))
+    WORDS.iter().any(|word| name.contains(word)) || name.ends_with("_PWD")
 }
 
 /// Waits a moment for the ledger, so that whoever is told that we serve finds all of it there. Where it cannot be used

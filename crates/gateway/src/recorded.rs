@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ledger::{Begin, End, Entry, Ledger, LedgerError, Outcome};
-use mcp::glance::Seen;
+use mcp::glance::{Glance, Seen};
 use mcp::{Message, headers, meta};
 use model::{Capture, Id};
 use sha2::{Digest as _, Sha256};
@@ -51,9 +51,11 @@ pub struct Recorder {
 pub type Target = OnceLock<Box<str>>;
 
 /// A longer name of a tool, a uri or a method is cut off.
-const LONGEST_NAME: usize = 1024;
+const LONGEST_NAME: usize = 256;
+/// How much of a uri is searched for secrets.
+const LOOKED_AT: usize = 8 * 1024;
 /// Forged names of one call that are noted.
-const MOST_FORGED: usize = 32;
+const MOST_FORGED: usize = 16;
 
 /// What a server is asked to do is noted. What it is, and whether something has happened yet, is asked all the time.
 pub(crate) fn is_noted(method: &str) -> bool {
@@ -69,8 +71,8 @@ impl Recorder {
         }
         let tool = headers::mirrored_name(message).map(|name| match message.method() {
             "tools/call" | "prompts/get" => clipped(&name),
-            // An address may hold a password.
-            _ => clipped(&self.sinks.redactor.redact(&name)),
+            // An address may hold a password. What is cut off need not be looked at.
+            _ => clipped(&self.sinks.redactor.redact(&name[..name.floor_char_boundary(LOOKED_AT)])),
         });
         let state = match &self.sinks.ledger {
             Some(_) => State::Open(self.row(message, caller, tool.clone())),
@@ -184,30 +186,27 @@ impl Record {
             return Ok(());
         }
         let Some(ledger) = &self.recorder.sinks.ledger else { return Ok(()) };
-        let Some(row) = self.take_row(call) else { return Ok(()) };
-        let entry = ledger.begin(row).await.map_err(|error| unavailable(&error));
-        match entry {
+        let Some(row) = self.take_row(call) else {
+            return if self.is_over() { Err(given_up()) } else { Ok(()) };
+        };
+        match ledger.begin(row).await {
             Ok(entry) => self.has_begun(entry),
             Err(error) => {
                 // The ledger has ended what it could not write.
-                *self.lock() = State::Unwritten;
-                return Err(error);
+                self.replace_beginning(State::Unwritten);
+                Err(unavailable(&error))
             }
         }
-        Ok(())
     }
 
     /// The same where nothing can be waited for. False: it must be waited for.
     pub fn begin_at_once(&self, call: &Call) -> bool {
         let Some(ledger) = &self.recorder.sinks.ledger else { return true };
-        let Some(row) = self.take_row(call) else { return true };
+        let Some(row) = self.take_row(call) else { return !self.is_over() };
         match ledger.begin_at_once(row) {
-            Ok(entry) => {
-                self.has_begun(entry);
-                true
-            }
+            Ok(entry) => self.has_begun(entry).is_ok(),
             Err(row) => {
-                *self.lock() = State::Open(row);
+                self.replace_beginning(State::Open(row));
                 false
             }
         }
@@ -227,8 +226,25 @@ impl Record {
         Some(row)
     }
 
-    fn has_begun(&self, entry: Entry) {
-        *self.lock() = State::Begun(entry);
+    /// Fails if it was given up meanwhile: then it does not go out.
+    fn has_begun(&self, entry: Entry) -> Result<(), CallError> {
+        let Some(State::Begun(entry)) = self.replace_beginning(State::Begun(entry)) else { return Ok(()) };
+        if let Some(ledger) = &self.recorder.sinks.ledger {
+            let at = (self.recorder.sinks.clock)();
+            let (outcome, reason) = (Outcome::Canceled, Some("canceled_before_sent".into()));
+            ledger.end(entry, End { at, outcome, reason, target: None, micros: 0, size: 0, result: None });
+        }
+        Err(given_up())
+    }
+
+    /// Returns `next` where it is over already.
+    fn replace_beginning(&self, next: State) -> Option<State> {
+        let mut state = self.lock();
+        if matches!(*state, State::Ended) {
+            return Some(next);
+        }
+        *state = next;
+        None
     }
 
     /// Who is asked.
@@ -240,9 +256,15 @@ impl Record {
     pub fn answered(&self, answer: &Message) {
         let (head, bytes) = (answer.head(), answer.bytes());
         let seen = match (&head.result, &head.error) {
-            (Some(span), _) => Seen::Result { is_error: is_error(&bytes[span.clone()]) },
-            (None, Some(span)) => Seen::Error { code: error_code(&bytes[span.clone()]) },
+            // Most results do not have the word at all, spelled plainly or not.
+            (Some(span), _) if !may_say_error(&bytes[span.clone()]) => Seen::Result { is_error: false },
             (None, None) => Seen::Other,
+            // The same that sees answers which pass by: what is noted must not depend on the way.
+            (Some(_), _) | (None, Some(_)) => {
+                let mut glance = Glance::new();
+                glance.feed(bytes);
+                glance.finish().map_or(Seen::Other, |answer| answer.seen)
+            }
         };
         let result = head.result.as_ref().or(head.error.as_ref()).map(|span| &bytes[span.clone()]);
         let captured = result.filter(|_| self.captures_results()).and_then(|raw| self.recorder.shown(raw));
@@ -413,27 +435,17 @@ fn joined(names: &[Cow<'static, str>]) -> Box<str> {
     names.join(",").into()
 }
 
+/// Nobody is told: who gives up a call wants no answer.
+fn given_up() -> CallError {
+    CallError::Ledger("it was given up before that".to_owned())
+}
+
 fn unavailable(error: &LedgerError) -> CallError {
     CallError::Ledger(error.to_string())
 }
 
-fn is_error(result: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Result {
-        #[serde(default, rename = "isError")]
-        is_error: bool,
-    }
-    // Most results do not have the word at all, spelled plainly or not.
-    let may = memchr::memmem::find(result, b"isError").is_some() || memchr::memchr(b'\\', result).is_some();
-    may && serde_json::from_slice::<Result>(result).is_ok_and(|result| result.is_error)
-}
-
-fn error_code(error: &[u8]) -> Option<i64> {
-    #[derive(serde::Deserialize)]
-    struct Failure {
-        code: i64,
-    }
-    serde_json::from_slice::<Failure>(error).ok().map(|failure| failure.code)
+fn may_say_error(result: &[u8]) -> bool {
+    memchr::memmem::find(result, b"isError").is_some() || memchr::memchr(b'\\', result).is_some()
 }
 
 impl CallError {

@@ -179,6 +179,9 @@ impl Pass<'_> {
         }
         self.redactor.builtin.mark(text, &mut marks)?;
         for pattern in &self.redactor.patterns {
+            if self.begun.elapsed() > LONGEST {
+                return Err(AllOfIt);
+            }
             for found in pattern.find_iter(text).filter(|found| !found.is_empty()) {
                 marks.push(found.range());
                 if self.begun.elapsed() > LONGEST {

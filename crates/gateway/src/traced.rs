@@ -51,8 +51,11 @@ pub fn take(message: Message, headers: Option<&HeaderMap>, exports: bool) -> (Me
     };
     let in_meta = said.traceparent.is_some();
     let parent = said.traceparent.or_else(|| header(TRACEPARENT));
-    let parent =
-        parent.and_then(|text| TraceParent::parse(&text).ok().map(|parsed| (parsed, text.into_owned())));
+    let parent = parent.and_then(|text| TraceParent::parse(&text).ok()).map(|parsed| {
+        // As it was understood: of a later version the rest is not known, nor how long it is.
+        let written = parsed.to_string();
+        (parsed, written)
+    });
     let carried = |said: Option<Cow<'_, str>>, name: &str| {
         let text = said.or_else(|| header(name))?;
         let fits = text.len() <= LONGEST && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));

@@ -207,6 +207,8 @@ impl Place {
             let reason = format!("its journal is `{mode}` and cannot be a write-ahead log there");
             return Err(LedgerError::Failed { what: "opened", reason });
         }
+        // What retention removes is gone, also from pages that are used again.
+        connection.pragma_update(None, "secure_delete", true).map_err(fail)?;
         // A commit survives the end of any process. Only `strict` also pays for the loss of power.
         let synchronous = if strict { "FULL" } else { "NORMAL" };
         connection.pragma_update(None, "synchronous", synchronous).map_err(fail)?;
@@ -314,7 +316,7 @@ impl Place {
         match foreign {
             Some(table) if found == 0 => Err(LedgerError::Damaged {
                 path: self.file.clone(),
-                reason: format!("it has a table `{table}` and says it has none"),
+                reason: format!("it has a table {table:?} and says it has none"),
             }),
             _ => Ok(found),
         }

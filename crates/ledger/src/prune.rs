@@ -79,7 +79,8 @@ pub(crate) fn piece(
     let head = Head::read_signed(&transaction, seal)?;
     let goal = goal.min(head.batch.saturating_sub(1));
     let Some((until, chain)) = last_of_piece(&transaction, head.pruned, goal)? else {
-        return Ok(Piece::default());
+        drop(transaction);
+        return Ok(Piece { removed: 0, more: give_back(connection)? });
     };
     for table in ["calls", "ends"] {
         transaction.execute(
@@ -99,8 +100,24 @@ pub(crate) fn piece(
     let removed = until.saturating_sub(head.pruned);
     Head { pruned: until, pruned_chain: chain, ..head }.write(&transaction, seal)?;
     transaction.commit()?;
-    connection.execute_batch(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
-    Ok(Piece { removed, more: until < goal })
+    let more = give_back(connection)?;
+    Ok(Piece { removed, more: more || until < goal })
+}
+
+/// Gives free pages back to the file system. Returns whether there are more.
+fn give_back(connection: &Connection) -> rusqlite::Result<bool> {
+    let free = || -> rusqlite::Result<i64> {
+        connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))
+    };
+    let before = free()?;
+    if before > 0 {
+        // Each step gives back one page.
+        let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+        let mut pages = statement.query([])?;
+        while pages.next()?.is_some() {}
+    }
+    let after = free()?;
+    Ok(after > 0 && after < before)
 }
 
 /// The batch up to which about so many rows are, and its link of the chain.

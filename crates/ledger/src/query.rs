@@ -30,6 +30,8 @@ pub struct Filter {
     pub until: Option<u64>,
     /// At most so many, the newest.
     pub limit: Option<u32>,
+    /// Captured arguments and results are left out.
+    pub without_texts: bool,
 }
 
 /// A call and how it ended.
@@ -68,6 +70,11 @@ pub struct Call {
 const COLUMNS: &str = "c.writer, c.seq, c.at, c.host, c.session, c.thread, c.parent, c.run, c.turn, c.call, c.server, \
                        c.tool, c.method, c.workspace, c.trust, c.source, c.digest, c.size, c.arguments, c.spoof, \
                        e.outcome, e.reason, e.target, e.micros, e.size, e.result, w.pid, w.life, c.trace";
+
+/// The same without the texts, which may be long.
+const WITHOUT_TEXTS: &str = "c.writer, c.seq, c.at, c.host, c.session, c.thread, c.parent, c.run, c.turn, c.call, c.server, c.tool, c.method, \
+     c.workspace, c.trust, c.source, c.digest, c.size, NULL, c.spoof, e.outcome, e.reason, e.target, e.micros, e.size, \
+     NULL, w.pid, w.life, c.trace";
 
 const JOINED: &str = "FROM calls AS c LEFT JOIN ends AS e ON e.writer = c.writer AND e.of = c.seq \
                       LEFT JOIN writers AS w ON w.id = c.writer";
@@ -115,7 +122,8 @@ pub(crate) fn statement(filter: &Filter, order: Order) -> (String, Vec<Value>) {
         Order::NewestFirst => "c.at DESC, c.writer DESC, c.seq DESC",
         Order::OldestFirst => "c.at, c.writer, c.seq",
     };
-    let mut sql = format!("SELECT {COLUMNS} {JOINED} {conditions} ORDER BY {order}");
+    let columns = if filter.without_texts { WITHOUT_TEXTS } else { COLUMNS };
+    let mut sql = format!("SELECT {columns} {JOINED} {conditions} ORDER BY {order}");
     if let Some(limit) = filter.limit.filter(|_| !is_late(filter)) {
         sql.push_str(" LIMIT ?");
         values.push(Value::Integer(limit.into()));
@@ -210,15 +218,16 @@ fn of_batch(
     visit: &mut dyn FnMut(Change),
 ) -> rusqlite::Result<()> {
     let mut found = Vec::new();
-    let mut began = connection
-        .prepare_cached(&format!("SELECT {COLUMNS} {JOINED} WHERE c.writer = ? AND c.seq BETWEEN ? AND ?"))?;
+    let mut began = connection.prepare_cached(&format!(
+        "SELECT {WITHOUT_TEXTS} {JOINED} WHERE c.writer = ? AND c.seq BETWEEN ? AND ?"
+    ))?;
     let mut rows = began.query(params![writer, first, last])?;
     while let Some(row) = rows.next()? {
         let call = read(row, lives)?;
         found.push((call.seq, Change::Began(call.without_end())));
     }
     let mut ended = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS}, e.seq FROM ends AS e JOIN calls AS c ON c.writer = e.writer AND c.seq = e.of \
+        "SELECT {WITHOUT_TEXTS}, e.seq FROM ends AS e JOIN calls AS c ON c.writer = e.writer AND c.seq = e.of \
          LEFT JOIN writers AS w ON w.id = c.writer WHERE e.writer = ? AND e.seq BETWEEN ? AND ?"
     ))?;
     let mut rows = ended.query(params![writer, first, last])?;
@@ -244,8 +253,20 @@ impl Filter {
     /// The same that `conditions` says.
     fn takes(&self, change: &Change) -> bool {
         let (Change::Began(call) | Change::Ended(call)) = change;
-        let Self { session, thread, run, call: id, server, tool, host, outcome, since, until, limit: _ } =
-            self;
+        let Self {
+            session,
+            thread,
+            run,
+            call: id,
+            server,
+            tool,
+            host,
+            outcome,
+            since,
+            until,
+            limit: _,
+            without_texts: _,
+        } = self;
         let is =
             |wanted: &Option<String>, found: Option<&str>| wanted.is_none() || wanted.as_deref() == found;
         is(session, call.session.as_deref())

@@ -13,7 +13,11 @@ pub trait Seal: Send + Sync + 'static {
     fn ready(&self) -> Result<(), String> {
         Ok(())
     }
-    /// None: there is no key.
+    /// Whether a head must be signed. Not everybody who can tell a signature can make one.
+    fn has_key(&self) -> bool {
+        true
+    }
+    /// None: there is no key to sign with.
     fn sign(&self, message: &[u8]) -> Option<Signature>;
     /// None: the key is not known.
     fn verify(&self, message: &[u8], signature: &Signature) -> Option<bool>;

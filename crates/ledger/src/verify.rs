@@ -167,7 +167,7 @@ impl Checking<'_> {
         })?;
         match signature {
             (Some(kid), Some(bytes)) if kid.is_empty() && bytes.is_empty() => {
-                if seal.sign(&head.message()).is_some() {
+                if seal.has_key() {
                     self.find(None, None, "the head is not signed, and there is a key");
                 } else {
                     self.report.unchecked.push("the head is not signed: there is no key".to_owned());

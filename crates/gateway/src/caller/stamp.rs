@@ -129,6 +129,11 @@ impl Stamp {
         Some((place.at, with))
     }
 
+    /// Where it stands in a trace, in headers.
+    pub fn traced(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.caller.trace.iter().flat_map(Traced::headers)
+    }
+
     /// The same in headers.
     pub fn headers<'a>(&'a self, server: &'a str) -> impl Iterator<Item = (&'static str, &'a str)> + use<'a> {
         let told = Told {
@@ -138,9 +143,7 @@ impl Stamp {
             server,
             tool: self.tool.as_deref(),
         };
-        let traced = self.caller.trace.iter().flat_map(Traced::headers);
-        traced
-            .chain(told.headers())
+        told.headers()
             .chain(self.assertion.as_deref().map(|token| (identity::names::HEADER_ASSERTION, token)))
     }
 }

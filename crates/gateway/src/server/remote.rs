@@ -139,6 +139,10 @@ impl Remote {
     async fn add_headers(&self, stamp: Option<&Stamp>, headers: &mut HeaderMap) -> Result<(), CallError> {
         let caller = stamp.map(|stamp| &*stamp.caller);
         let tool = stamp.and_then(|stamp| stamp.tool.as_deref());
+        // Before those of the configuration, which win: they are the operator's, and these a client's.
+        for (name, text) in stamp.into_iter().flat_map(Stamp::traced) {
+            insert(headers, name, text);
+        }
         if let Some(configured) = stamp.and_then(|stamp| stamp.configured.as_deref()) {
             for (name, text) in configured {
                 insert(headers, name, text);

@@ -39,6 +39,38 @@ async fn what_retention_leaves_can_be_verified() {
     assert_eq!(prune(&mut connection, &old, crate::batch::now()).0, 0);
 }
 
+#[tokio::test]
+async fn what_is_removed_is_gone_from_the_file_which_shrinks() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = open(state.path());
+    for number in 0..200 {
+        let text = format!("{{\"canary\":\"{}\"}}", "gone-with-its-row ".repeat(2_000));
+        let row = Begin { arguments: Some(text.into()), ..*begin("ses_1", number) };
+        let entry = ledger.begin(Box::new(row)).await.unwrap();
+        ledger.end(entry, end(Outcome::Ok));
+        if number % 50 == 49 {
+            tokio::time::sleep(Duration::from_millis(120)).await; // Several batches.
+        }
+    }
+    let entry = ledger.begin(begin("ses_2", 1)).await.unwrap();
+    ledger.end(entry, end(Outcome::Ok));
+    assert!(ledger.close(Duration::from_secs(10)));
+    let place = Place::of(state.path());
+    let size = || std::fs::metadata(&place.file).unwrap().len();
+    let before = size();
+    assert!(before > 4_000_000, "{before}");
+    // As a process that writes opens it.
+    let (mut connection, _) = place.open(false, None).unwrap();
+    let retention = Retention { age: None, size: Some(1) };
+    prune(&mut connection, &retention, 5_000);
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    assert!(size() < 200_000, "{} of {before} bytes are left", size());
+    let bytes = std::fs::read(&place.file).unwrap();
+    let there = bytes.windows(17).any(|window| window == b"gone-with-its-row");
+    assert!(!there, "what was removed is still in the file");
+    assert!(findings(&connection).is_empty());
+}
+
 async fn many(state: &Path, calls: u64) {
     let ledger = open(state);
     for number in 0..calls {

@@ -75,6 +75,10 @@ async fn a_page_that_was_overwritten_is_found() {
 struct NoKey;
 
 impl Seal for NoKey {
+    fn has_key(&self) -> bool {
+        false
+    }
+
     fn sign(&self, _: &[u8]) -> Option<Signature> {
         None
     }

@@ -49,6 +49,7 @@ impl Filters {
     /// `limit`: what holds where none is said. `now`: Unix milliseconds.
     pub(in crate::commands) fn at(&self, now: u64, limit: Option<u32>) -> Filter {
         Filter {
+            without_texts: true,
             session: self.session.clone(),
             thread: self.thread.clone(),
             run: self.run.clone(),

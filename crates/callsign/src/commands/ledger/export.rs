@@ -46,7 +46,7 @@ enum Format {
 
 pub(super) fn run(global: &Global, arguments: &ExportArgs) -> anyhow::Result<()> {
     let connection = calls::place(global)?.read()?;
-    let filter = arguments.filters.at(now_ms(), None);
+    let filter = Filter { without_texts: false, ..arguments.filters.at(now_ms(), None) };
     let Some(path) = arguments.output.as_deref().filter(|path| *path != Path::new("-")) else {
         let out = BufWriter::new(io::stdout().lock());
         return calls::unless_closed(write(&connection, &filter, arguments.format, out).map(drop));

@@ -88,6 +88,7 @@ async fn rows_that_are_gone_or_new_are_found() {
         "INSERT INTO ends SELECT writer, 999, 999, at, outcome, reason, target, micros, size, result, mark FROM ends LIMIT 1",
         "DELETE FROM head",
         "UPDATE head SET signature = zeroblob(64)",
+        "UPDATE head SET kid = '', signature = x''",
     ] {
         let desk = Desk::new();
         write(&desk, 10).await;

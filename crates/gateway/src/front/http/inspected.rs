@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
+use mcp::glance::Seen;
 use mcp::splice::Edit;
 use mcp::{Kind, Message};
 
@@ -39,7 +40,7 @@ impl Inspection {
         if is_stream(&response) {
             let events = Events::new(response.into_body(), limit);
             let under_way = under_way.map(UnderWay::unanswered);
-            let state = Reading { inspection: self, events, under_way, answered: false };
+            let state = Reading { inspection: self, events, under_way, answered: false, resumable: false };
             *back.body_mut() = Body::stream(futures_util::stream::unfold(state, Reading::next));
             return Ok(back);
         }
@@ -64,12 +65,23 @@ impl Inspection {
             None => collecting.await,
         };
         let body = collected.map_err(|_| CallError::AnswerTooLarge { server: server(), limit })?.to_bytes();
+        let size = body.len() as u64;
         let looked = self.look(body).await.ok_or_else(|| {
             let reason = "hooks are to see it, and it cannot be read".to_owned();
             CallError::AnswerInvalid { server: server(), reason }
         })?;
+        self.no_answer(size);
         *back.body_mut() = Body::full(looked);
         Ok(back)
+    }
+
+    /// Notes that what came back held no answer, if so.
+    fn no_answer(&self, size: u64) {
+        let Some(record) = self.ending.record.as_ref().filter(|record| !record.is_over()) else { return };
+        record.saw(&Seen::Other, size);
+        if let (Some(session), Some(id)) = (&self.session, self.id()) {
+            session.let_go_of_after(&id);
+        }
     }
 
     fn id(&self) -> Option<Bytes> {
@@ -139,6 +151,7 @@ struct Reading {
     under_way: Option<UnderWay>,
     /// The answer has passed. What the server still says is no second one.
     answered: bool,
+    resumable: bool,
 }
 
 impl Reading {
@@ -169,12 +182,17 @@ impl Reading {
                     return Some(self.failed(CallError::AnswerTooLarge { server, limit }).await);
                 }
                 Step::End | Step::TooLarge => {
+                    // With an id, a client can come back for the answer.
+                    if !(self.answered || self.resumable && self.inspection.session.is_some()) {
+                        self.inspection.no_answer(0);
+                    }
                     if let Some(under_way) = self.under_way.take() {
                         under_way.answered();
                     }
                     return None;
                 }
             };
+            self.resumable |= event.id.is_some();
             // Nobody could tell whose answer it is that comes on another stream.
             if !self.inspection.ending.is_quick() && self.inspection.session.is_none() {
                 event.id = None;

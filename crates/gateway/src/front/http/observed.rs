@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use mcp::glance::{Answer, EventGlance, Glance, Seen};
 
-use super::sessions::Session;
+use super::sessions::{Session, same_id};
 use crate::recorded::Record;
 use crate::respond::CallError;
 use crate::server::old_sse::{has_type, is_stream};
@@ -18,6 +18,8 @@ use crate::server::remote::Remote;
 pub(super) struct Observed {
     whose: Whose,
     look: Look,
+    /// Of the request, to tell its answer from others.
+    id: Option<Bytes>,
     seen: u64,
     /// Its events have ids, so a client can come back for the rest.
     resumable: bool,
@@ -58,7 +60,7 @@ impl Observed {
         session: Option<&Arc<Session>>,
         id: Option<Bytes>,
     ) -> Self {
-        let waits = session.zip(id).map(|(session, id)| Waits { session: Arc::clone(session), id });
+        let waits = session.zip(id.clone()).map(|(session, id)| Waits { session: Arc::clone(session), id });
         let (server, status) = (remote.name().to_owned(), response.status());
         let look = if is_stream(response) {
             Look::Events(Box::default())
@@ -72,12 +74,18 @@ impl Observed {
         } else {
             Look::Status(CallError::UpstreamStatus { server, status: status.as_u16(), body: String::new() })
         };
-        Self { whose: Whose::Call(record, waits), look, seen: 0, resumable: false }
+        Self { whose: Whose::Call(record, waits), look, id, seen: 0, resumable: false }
     }
 
     /// What comes on a stream that answers no request of its own.
     pub(super) fn stream(session: Arc<Session>) -> Self {
-        Self { whose: Whose::Session(session), look: Look::Events(Box::default()), seen: 0, resumable: false }
+        Self {
+            whose: Whose::Session(session),
+            look: Look::Events(Box::default()),
+            id: None,
+            seen: 0,
+            resumable: false,
+        }
     }
 
     pub(super) fn feed(&mut self, data: &[u8]) {
@@ -89,7 +97,9 @@ impl Observed {
         let (whose, seen) = (&mut self.whose, self.seen);
         match &mut self.look {
             Look::Body(glance) => glance.feed(data),
-            Look::Events(glance) => glance.feed(data, &mut |answer| whose.answered(&answer, seen)),
+            Look::Events(glance) => {
+                glance.feed(data, &mut |answer| whose.answered(&answer, self.id.as_ref(), seen));
+            }
             Look::Status(_) | Look::Elsewhere => {}
         }
     }
@@ -115,6 +125,22 @@ impl Observed {
         }
     }
 
+    /// The connection to the server is gone. A client of the old era may come back for the rest.
+    pub(super) fn break_off(&mut self, error: &CallError) {
+        if !self.may_come_back() {
+            self.fail(error);
+        }
+    }
+
+    fn may_come_back(&self) -> bool {
+        let elsewhere = match self.look {
+            Look::Events(_) => self.resumable,
+            Look::Elsewhere => true,
+            Look::Body(_) | Look::Status(_) => false,
+        };
+        elsewhere && matches!(self.whose, Whose::Call(_, Some(_)))
+    }
+
     pub(super) fn fail(&mut self, error: &CallError) {
         if let Whose::Call(record, waits) = std::mem::replace(&mut self.whose, Whose::Nobodys) {
             record.failed(error);
@@ -126,12 +152,13 @@ impl Observed {
 }
 
 impl Whose {
-    fn answered(&mut self, answer: &Answer, size: u64) {
+    fn answered(&mut self, answer: &Answer, asked: Option<&Bytes>, size: u64) {
         if matches!(answer.seen, Seen::Other) {
             return;
         }
         match self {
-            // What comes back on a request's own stream is its answer, however its id is spelled.
+            // A client takes no notice of an answer to something else.
+            Self::Call(..) if !is_answer_to(answer, asked) => {}
             Self::Call(record, waits) => {
                 record.saw(&answer.seen, size);
                 if let Some(waits) = waits {
@@ -149,11 +176,19 @@ impl Whose {
     }
 }
 
+/// However its id is spelled. One without an id says that the request could not be read.
+fn is_answer_to(answer: &Answer, asked: Option<&Bytes>) -> bool {
+    match (answer.id.as_deref().filter(|id| *id != b"null"), asked) {
+        (Some(id), Some(asked)) => same_id(id) == same_id(asked),
+        (Some(_) | None, _) => true,
+    }
+}
+
 impl Waits {
     /// The session keeps it for as long as an answer may come.
-    fn forget_if_over(&self, record: &Record) {
+    fn forget_if_over(&self, record: &Arc<Record>) {
         if record.is_over() {
-            drop(self.session.take_record(&self.id));
+            self.session.forget_record(&self.id, record);
         }
     }
 }
@@ -162,9 +197,9 @@ impl Drop for Observed {
     /// Who asked has gone before the end. In the new era that is a cancel; a client of the old one may come back for
     /// the answer, where that can be.
     fn drop(&mut self) {
+        let may_come_back = self.may_come_back();
         let Whose::Call(record, waits) = std::mem::replace(&mut self.whose, Whose::Nobodys) else { return };
-        let may_come_back = matches!(self.look, Look::Events(_)) && self.resumable;
-        if waits.is_none() || !may_come_back {
+        if !may_come_back {
             record.canceled();
         }
         if let Some(waits) = waits {

@@ -21,6 +21,7 @@ use super::{Front, Inbound, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, accepte
 use crate::caller::{Call, Caller};
 use crate::connection::{Connection, MAX_PAGES, Outlet};
 use crate::ending::{Answered, Ending};
+use crate::recorded::Record;
 use crate::respond::CallError;
 use crate::server::old_sse::{self, is_stream};
 use crate::server::remote::{Outgoing, Remote};
@@ -97,21 +98,22 @@ async fn carry(
     let call = remote.ready(call).await?;
     let (ending, id) = (call.ending(), call.message.id());
     let waiting = match (&session, &id) {
-        (Some(session), Some(id)) if is_looked_at(&ending) => {
-            session.keep_ending(id, &ending)?;
-            Some(Waiting { session: Arc::clone(session), id: id.clone(), goes_on: false })
-        }
         (Some(session), Some(id)) => {
-            session.forget_answered(id);
-            if let Some(record) = &ending.record {
-                session.keep_record(id, Arc::clone(record));
+            if is_looked_at(&ending) {
+                session.keep_ending(id, &ending)?;
+            } else {
+                session.forget_answered(id);
+                if let Some(record) = &ending.record {
+                    session.keep_record(id, Arc::clone(record));
+                }
             }
-            None
+            let record = ending.record.clone();
+            Some(Waiting { session: Arc::clone(session), id: id.clone(), record, goes_on: false })
         }
         _ => None,
     };
-    // Hooks take time, and who has cancelled meanwhile wants no answer.
-    if let (Some(session), Some(id), true) = (&session, &id, call.hooked.is_some())
+    // Hooks and the ledger take time, and who has cancelled meanwhile wants no answer.
+    if let (Some(session), Some(id)) = (&session, &id)
         && session.connection.is_cancelled(id)
     {
         return Ok(accepted());
@@ -124,6 +126,9 @@ async fn carry(
             Ok(json(error.status(), answer))
         }
         sent => {
+            if let (Err(error), Some(record)) = (&sent, &ending.record) {
+                record.failed(error);
+            }
             // Its answer is on its way, on this stream or another.
             if let (Ok(_), Some(mut waiting)) = (&sent, waiting) {
                 waiting.goes_on = true;
@@ -138,10 +143,11 @@ fn is_looked_at(ending: &Ending) -> bool {
     !ending.is_quick() || ending.record.as_ref().is_some_and(|record| record.captures_results())
 }
 
-/// A request whose answer hooks are to see, until it is known that one comes.
+/// A request that its session keeps in mind, until it is known that an answer comes.
 struct Waiting {
     session: Arc<Session>,
     id: Bytes,
+    record: Option<Arc<Record>>,
     goes_on: bool,
 }
 
@@ -149,6 +155,9 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.goes_on {
             self.session.let_go_of_after(&self.id);
+        }
+        if let Some(record) = self.record.take().filter(|record| !self.goes_on || record.is_over()) {
+            self.session.forget_record(&self.id, &record);
         }
     }
 }
@@ -207,6 +216,10 @@ async fn send(
         && let Some(session) = &session
     {
         session.set_upstream(None); // It does not know it any more.
+        // That is this call's answer, not its end.
+        if let (Some(id), Some(record)) = (message.id(), &call.record) {
+            session.forget_record(&id, record);
+        }
         front.sessions.close(session);
     }
     let upstream = response.headers().get(SESSION_ID).cloned();

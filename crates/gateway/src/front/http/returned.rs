@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Response;
 use http::header::{self, HeaderName};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use mcp::{Kind, Message};
 use tokio::time::{Instant, Sleep};
@@ -60,6 +60,9 @@ pub(super) fn passed_back(
     let mut relay = Relay::new(response.into_body(), unit, remote, silence);
     relay.under_way = watching.under_way.map(UnderWay::unanswered);
     relay.observed = watching.observed.map(Box::new);
+    if relay.inner.is_end_stream() {
+        relay.answered(); // Nobody asks a body for more that says it has none.
+    }
     *back.body_mut() = Body::relay(relay);
     back
 }
@@ -76,7 +79,10 @@ pub(super) async fn told_back(
     let collecting = Limited::new(response.into_body(), limit).collect();
     let body = match tokio::time::timeout(wait, collecting).await {
         Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(_)) => return Err(CallError::AnswerTooLarge { server, limit }),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            return Err(CallError::AnswerTooLarge { server, limit });
+        }
+        Ok(Err(_)) => return Err(broken_off(&server)),
         Err(_late) => return Err(CallError::Timeout { server, seconds: wait.as_secs() }),
     };
     if let Some(record) = record {
@@ -96,6 +102,10 @@ pub(super) async fn told_back(
         };
     *back.body_mut() = Body::full(shown);
     Ok(back)
+}
+
+fn broken_off(server: &str) -> CallError {
+    CallError::Unreachable { server: server.to_owned(), reason: "its answer broke off".to_owned() }
 }
 
 /// Who wants to know how a body goes on.
@@ -231,8 +241,9 @@ impl HttpBody for Relay {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                let reason = "its answer broke off".to_owned();
-                self.fail(|server| CallError::Unreachable { server, reason });
+                if let Some(mut observed) = self.observed.take() {
+                    observed.break_off(&broken_off(&self.options.server));
+                }
                 Poll::Ready(Some(Err(error.into())))
             }
             Poll::Ready(None) => {

@@ -143,6 +143,12 @@ impl Session {
         state.records.push_back((id, record));
     }
 
+    /// Lets go of the record of a call that has ended, unless its id stands for another by now.
+    pub fn forget_record(&self, id: &[u8], record: &Arc<Record>) {
+        let id = same_id(id);
+        self.lock().records.retain(|(other, kept)| *other != id || !Arc::ptr_eq(kept, record));
+    }
+
     pub fn take_record(&self, id: &[u8]) -> Option<Arc<Record>> {
         let id = same_id(id);
         let mut state = self.lock();
@@ -156,7 +162,7 @@ impl Session {
 }
 
 /// An id in one spelling: to some client `"\u0031"`, `"1"`, `1` and `1.0` are the same.
-fn same_id(id: &[u8]) -> Bytes {
+pub(super) fn same_id(id: &[u8]) -> Bytes {
     if let Some(text) = mcp::envelope::decode_string(id) {
         return Bytes::from(text.into_owned());
     }
@@ -328,9 +334,15 @@ impl Session {
 
     fn end(&self) {
         self.connection.close();
-        let records = std::mem::take(&mut self.lock().records);
+        let (records, afters) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.records), std::mem::take(&mut state.afters))
+        };
         for (_, record) in records {
             record.canceled();
+        }
+        for (_, kept) in afters {
+            kept.ending.canceled();
         }
         if let Some(link) = self.link() {
             link.detach(&self.connection);

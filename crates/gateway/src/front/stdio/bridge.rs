@@ -226,8 +226,9 @@ impl Bridge {
         }
         self.remote.tasks.spawn(async move {
             let answer = tokio::select! {
-                answer = bridge.request(call) => Some(answer),
+                biased; // What was given up is not sent a moment later.
                 () = cancelled.cancelled() => None,
+                answer = bridge.request(call) => Some(answer),
             };
             bridge.lock().under_way.remove(&id);
             bridge.connection.end(&id);
@@ -327,13 +328,10 @@ impl Bridge {
         let id = message.head().request_id.as_ref().map(|span| message.slice(span));
         let under_way = id.and_then(|id| self.lock().under_way.get(&id).cloned());
         let Some(under_way) = under_way else { return };
-        if let Some(record) = &under_way.record {
-            record.canceled();
-        }
+        under_way.cancel();
         if self.lock().version.is_some() {
             self.post_quietly(message).await;
         }
-        under_way.cancel();
     }
 
     /// Opens the stream of what answers no request, if the server has one.

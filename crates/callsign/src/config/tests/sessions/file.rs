@@ -60,7 +60,7 @@ api_key_env = "TRACKER_TOKEN"
 idle = "5m"
 max_hot = 20
 limits = { memory = "1GiB", pids = 100, cpus = "0.5", disk = "10GiB" }
-egress = ["pack.org", "Files.PythonHosted.org"]
+egress = ["pack.org", "Files.Example.org"]
 mcp_servers = ["tracker"]
 start_timeout = "20s"
 request_timeout = "2m"
