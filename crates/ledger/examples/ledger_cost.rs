@@ -9,6 +9,10 @@ use ledger::{Begin, End, Filter, Ledger, Options, Outcome, Place, Retention, Sea
 struct NoKey;
 
 impl Seal for NoKey {
+    fn has_key(&self) -> bool {
+        false
+    }
+
     fn sign(&self, _: &[u8]) -> Option<Signature> {
         None
     }
