@@ -18,27 +18,39 @@ struct Gate {
     name: &'static str,
     what: &'static str,
     package: &'static str,
+    /// Which tests of the package are built.
+    built: &'static str,
     filter: &'static str,
 }
 
-const GATES: [Gate; 3] = [
+const GATES: [Gate; 4] = [
     Gate {
         name: "sessions",
         what: "1,000 sessions at once, 100 calls each, in either isolation; 500 that come and go",
         package: "callsign",
+        built: "--test=it",
         filter: "binary(it) & test(/^scale::/)",
     },
     Gate {
         name: "hostile",
         what: "every row of bad input, with its standing checks",
         package: "callsign",
+        built: "--test=it",
         filter: "binary(it) & test(/^bad_inputs::/)",
     },
     Gate {
         name: "hooks",
         what: "every hostile hook, and ten thousand of them for what they leave behind",
         package: "hooks",
+        built: "--test=it",
         filter: "binary(it) & test(/^hostile::/)",
+    },
+    Gate {
+        name: "ledger",
+        what: "32 processes that are killed while they write, a disk that is full at every write, every byte flipped",
+        package: "ledger",
+        built: "--lib",
+        filter: "test(killed) | test(full) | test(tampered) | test(every_change) | test(removed_added) | test(older_copy)",
     },
 ];
 
@@ -58,8 +70,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             "run",
             "--package",
             gate.package,
-            "--test",
-            "it",
+            gate.built,
             "--cargo-quiet",
             "-E",
             gate.filter,
