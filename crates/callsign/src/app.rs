@@ -10,7 +10,7 @@ use crate::commands;
 /// Every MCP call knows who is calling.
 ///
 /// Callsign stands between agents and MCP servers and carries every call: `wrap` in front of one server, started
-/// by the host in its place; `serve` in front of many, over HTTP.
+/// by the host in its place; `serve` in front of many, over HTTP. `mcp` is a server itself: it runs agent sessions.
 #[derive(Debug, Parser)]
 #[command(name = "callsign", version, max_term_width = 100)]
 struct Cli {
@@ -35,8 +35,16 @@ pub struct Global {
 enum Command {
     /// Stand in for one server, on stdio: put this into the host's configuration in the server's place.
     Wrap(commands::wrap::WrapArgs),
+    /// Run agent sessions for a host, on stdio: put this into the host's configuration as a server of its own.
+    Mcp(commands::mcp::McpArgs),
     /// Serve every server of the configuration over HTTP, at /mcp/NAME.
-    Serve(ServeArgs),
+    Serve {
+        #[command(flatten)]
+        arguments: ServeArgs,
+        /// Listen on the socket in the state directory only, unless an address was chosen.
+        #[arg(long, alias = "no-listen", hide = true)]
+        socket_only: bool,
+    },
     /// Start `serve` with an example server and show how to call it.
     Up(ServeArgs),
     /// Put callsign in front of every server in a host's configuration.
@@ -48,6 +56,16 @@ enum Command {
     /// List, rotate and publish the keys that sign who calls, and verify what they signed.
     #[command(subcommand)]
     Keys(commands::keys::KeysCommand),
+    /// List agent sessions, make one, or end one.
+    Sessions(commands::sessions::SessionsArgs),
+    /// Give a session a task, and perhaps wait for what comes of it.
+    Submit(commands::submit::SubmitArgs),
+    /// List the runs of a session, or cancel one.
+    Runs(commands::runs::RunsArgs),
+    /// Show what a run did, and with --follow what it does.
+    Logs(commands::logs::LogsArgs),
+    /// List the files that runs left behind, or read one.
+    Artifacts(commands::artifacts::ArtifactsArgs),
     /// See who called what, when, and how it ended.
     Calls(Box<commands::calls::CallsArgs>),
     /// Check the record of calls, or write it out for other programs.
@@ -87,12 +105,18 @@ pub fn run() -> anyhow::Result<()> {
     let Cli { global, command } = Cli::parse();
     match command {
         Command::Wrap(arguments) => commands::wrap::run(&global, &arguments),
-        Command::Serve(arguments) => commands::serve::run(&global, &arguments),
+        Command::Mcp(arguments) => commands::mcp::run(&global, &arguments),
+        Command::Serve { arguments, socket_only } => commands::serve::run(&global, &arguments, socket_only),
         Command::Up(arguments) => commands::up::run(&global, &arguments),
         Command::Install(arguments) => commands::install::install(&global, &arguments),
         Command::Uninstall(arguments) => commands::install::uninstall(&global, &arguments),
         Command::Doctor(arguments) => commands::doctor::run(&global, &arguments),
         Command::Keys(command) => commands::keys::run(&global, command),
+        Command::Sessions(arguments) => commands::sessions::run(&global, &arguments),
+        Command::Submit(arguments) => commands::submit::run(&global, &arguments),
+        Command::Runs(arguments) => commands::runs::run(&global, &arguments),
+        Command::Logs(arguments) => commands::logs::run(&global, &arguments),
+        Command::Artifacts(arguments) => commands::artifacts::run(&global, &arguments),
         Command::Calls(arguments) => commands::calls::run(&global, &arguments),
         Command::Ledger(command) => commands::ledger::run(&global, &command),
         Command::Config(command) => commands::config::run(&command),

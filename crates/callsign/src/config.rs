@@ -7,7 +7,7 @@
 //!                               serve.rs    [serve]; workspace.rs [workspace]; hosts.rs [hosts.NAME]
 //!                               hooks.rs    [hooks], and the `hooks` of a server
 //!                               ledger.rs   [ledger]; telemetry.rs [telemetry]
-//!                               sessions.rs [sessions], which is not carried out yet; MCP_* variables
+//!                               sessions.rs [sessions], and the MCP_* variables over it
 //! ```
 //!
 //! **Invariant:** a file with a mistake yields no [`Config`], only every mistake in it. A key that this version
@@ -38,6 +38,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use model::settings::SessionSettings;
 use model::{HookFile, HostSpec, InheritEnv, ServerName, ServerSpec};
 use toml::de::DeTable;
 
@@ -53,6 +54,7 @@ pub use lookup::{Sources, load};
 pub use mistake::{ConfigErrors, Mistake};
 pub use names::{check_header, check_variable, is_variable};
 pub use serve::{Auth, OpenToOthers, ServeConfig};
+pub use server::{OWN, own_server, own_target};
 pub use telemetry::TelemetryConfig;
 pub use value::entry_header_value;
 pub use variables::pass_variable;
@@ -60,8 +62,8 @@ pub use variables::pass_variable;
 /// What a daemon waits for a silent call. `wrap` leaves it to the host, which has a deadline of its own.
 const SERVE_TIMEOUT: Duration = Duration::from_mins(10);
 
-const KEYS: [&str; 7] = ["servers", "serve", "workspace", "hosts", "hooks", "ledger", "telemetry"];
-const LATER_KEYS: [&str; 1] = ["sessions"];
+const KEYS: [&str; 8] =
+    ["servers", "serve", "workspace", "hosts", "hooks", "ledger", "telemetry", "sessions"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -77,6 +79,8 @@ pub struct Config {
     pub ledger: LedgerConfig,
     /// None: nothing is exported.
     pub telemetry: Option<TelemetryConfig>,
+    /// How sessions run, by the file alone.
+    pub sessions: SessionSettings,
     /// None: no file was found.
     pub path: Option<PathBuf>,
     /// What is allowed and probably not meant.
@@ -87,6 +91,8 @@ pub struct Config {
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
     Serve,
+    /// A daemon that somebody started without being asked to.
+    Background,
     Wrap(&'a Wrapped),
 }
 
@@ -145,16 +151,39 @@ pub fn parse(
         report_syntax(context, &error);
     }
     let root = Table::new(document.get_ref(), "");
-    root.check_keys(context, &KEYS, &LATER_KEYS);
+    root.check_keys(context, &KEYS, &[]);
     let serve = root.get("serve").and_then(|field| field.table(context, ""));
     let serve = serve.map(|table| serve::read(context, &table)).unwrap_or_default();
     let (roots, hosts) = (workspace::roots(context, &root), hosts::read(context, &root));
     let (servers, of_server) = servers(context, &root, purpose);
     let hooks = HooksConfig { of_server, ..hooks::read(context, &root) };
     let (ledger, telemetry) = (ledger::read(context, &root), telemetry::read(context, &root, purpose));
+    let mut found = found.into_inner();
+    let sessions = sessions(source, purpose, environment, &mut found);
     let (path, warnings) = (None, Vec::new());
-    let config = Config { servers, serve, roots, hosts, hooks, ledger, telemetry, path, warnings };
-    finish(config, found.into_inner())
+    let config = Config { servers, serve, roots, hosts, hooks, ledger, telemetry, sessions, path, warnings };
+    finish(config, found)
+}
+
+/// Its doubts are the daemon's business: whether a variable is set for `wrap` says nothing.
+fn sessions(
+    source: Source<'_>,
+    purpose: Purpose<'_>,
+    environment: Environment<'_>,
+    found: &mut Found,
+) -> SessionSettings {
+    let errors = match (sessions::parse(source, environment), purpose) {
+        (Ok(read), Purpose::Serve | Purpose::Background) => {
+            found.warnings.extend(read.warnings);
+            return read.settings;
+        }
+        (Ok(read), Purpose::Wrap(_)) => return read.settings,
+        (Err(ConfigErrors(errors)), _) => errors,
+    };
+    // It reads the text by itself, so what is no TOML at all is known already.
+    let news: Vec<_> = errors.into_iter().filter(|mistake| !found.mistakes.contains(mistake)).collect();
+    found.mistakes.extend(news);
+    SessionSettings::default()
 }
 
 /// What holds where the file says nothing.
@@ -173,7 +202,7 @@ fn servers(
 ) -> (Vec<ServerSpec>, Vec<(ServerName, Vec<HookFile>)>) {
     let fields = root.get("servers").and_then(|field| field.table(context, "servers."));
     let (defaults, wrapped) = match purpose {
-        Purpose::Serve => {
+        Purpose::Serve | Purpose::Background => {
             let (timeout, cwd) = (Some(SERVE_TIMEOUT), Some(context.directory.to_owned()));
             (Defaults { timeout, cwd, inherit_env: InheritEnv::Safe }, None)
         }

@@ -1,4 +1,14 @@
 //! The daemon: configuration in, servers up, requests served, everything down again.
+//!
+//! ```text
+//! HTTP ──▶ front, one thread a core ─┬─▶ servers of the file
+//!                                    └─▶ `sessions`, through a door ─▶ daemon.sock ─┐
+//! mcp ────────────────────────────────────────────────────────────▶ daemon.sock ─┴▶ thread `sessions`: sessions.rs
+//! ```
+
+pub mod sessions;
+pub mod socket;
+pub mod start;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,26 +19,33 @@ use anyhow::Context as _;
 use gateway::caller::Identification;
 use gateway::environment::HostEnvironment;
 use gateway::front::http::{Access, Front, GatewayAuth, Servers};
+use gateway::recorded::Sinks;
 use gateway::server::Server;
 use gateway::server::pool::Surroundings;
+use gateway::server::remote::door::Door;
 use gateway::worker;
+use model::settings::SessionSettings;
 use model::{ServerName, ServerSpec};
 use supervise::Spawner;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{Global, ServeArgs};
 use crate::commands::token::now;
-use crate::config::{self, Auth, Config, Environment, Purpose, Sources};
+use crate::config::sessions::{Variables, resolve};
+use crate::config::{self, Auth, Config, ConfigErrors, Environment, Purpose, Sources};
 use crate::exit::{Code, Failure};
 use crate::hooking::{Broken, Hooking, LOOK, stamp};
 use crate::identification::{self, Parts};
 use crate::recording;
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
+use sessions::Sessions;
+use socket::{OwnDoor, Socket};
 
 /// How long processes may take to end.
 const ENDING: Duration = Duration::from_secs(6);
@@ -43,22 +60,34 @@ pub struct Plan {
     state: StateDir,
     named: Option<PathBuf>,
     listen: Option<SocketAddr>,
+    mode: Mode,
     current_dir: PathBuf,
+}
+
+/// Where a daemon can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// On its socket and by HTTP.
+    Http,
+    /// On its socket; by HTTP only where an address was chosen. For a daemon that nobody asked for.
+    SocketOnly,
 }
 
 /// What runs.
 #[derive(Debug)]
 pub struct Running {
-    pub url: String,
+    /// None: it is not reached by HTTP.
+    pub url: Option<String>,
+    pub socket: PathBuf,
     pub token_file: Option<PathBuf>,
     pub servers: Vec<String>,
 }
 
 impl Plan {
-    pub fn load(global: &Global, arguments: &ServeArgs) -> anyhow::Result<Self> {
+    pub fn load(global: &Global, arguments: &ServeArgs, mode: Mode) -> anyhow::Result<Self> {
         let current_dir = std::env::current_dir().context("could not find the current directory")?;
         let environment = Environment::of_process();
-        let mut config = load(arguments.config.as_deref(), &current_dir)?;
+        let mut config = load(arguments.config.as_deref(), mode, &current_dir)?;
         let hooking = Hooking::load(&config.hooks)?;
         if let Some(listen) = arguments.listen {
             config.serve = config.serve.listening_on(listen)?;
@@ -66,13 +95,30 @@ impl Plan {
         let state =
             StateDir::open(StateDir::locate(global.state_dir.as_deref(), environment, &current_dir)?)?;
         let (named, listen) = (arguments.config.clone(), arguments.listen);
-        Ok(Self { config, hooking, always: Vec::new(), state, named, listen, current_dir })
+        let always = vec![config::own_server()?];
+        Ok(Self { config, hooking, always, state, named, listen, mode, current_dir })
+    }
+
+    /// None: it is not to be reached by HTTP.
+    fn bind(&self) -> anyhow::Result<Option<std::net::TcpListener>> {
+        let serve = &self.config.serve;
+        let listens = serve.is_chosen || self.mode == Mode::Http;
+        listens.then(|| bind(serve.listen)).transpose()
     }
 }
 
-fn load(named: Option<&Path>, current_dir: &Path) -> Result<Config, config::ConfigErrors> {
+/// The configuration, with our own variables over its `[sessions]`.
+fn load(named: Option<&Path>, mode: Mode, current_dir: &Path) -> Result<Config, ConfigErrors> {
     let environment = Environment::of_process();
-    config::load(&Sources { named, current_dir, environment, purpose: Purpose::Serve })
+    let purpose = match mode {
+        Mode::Http => Purpose::Serve,
+        Mode::SocketOnly => Purpose::Background,
+    };
+    let mut config = config::load(&Sources { named, current_dir, environment, purpose })?;
+    let resolved = resolve(&config.sessions, &Variables::of(environment))?;
+    config.sessions = resolved.settings;
+    config.warnings.extend(resolved.warnings);
+    Ok(config)
 }
 
 /// To be called first of all, while there is one thread and little memory: every supervisor is a copy of this.
@@ -99,70 +145,34 @@ pub fn run(
     ready: impl FnOnce(&Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let lock = plan.state.lock_daemon()?;
-    let workers = worker::use_every_core();
+    // Goes before the lock does.
+    let socket = Socket::bind(&plan.state, &lock)?;
+    let listener = plan.bind()?;
+    let workers = if listener.is_some() { worker::use_every_core() } else { 1 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listener = bind(plan.config.serve.listen)?;
-    let listen = listener.local_addr()?;
-    let url = format!("http://{listen}");
-    let tokens = Arc::new(Tokens::open(&plan.state)?);
-    let token_file = tokens.ensure_local(now())?;
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
     let served = runtime.block_on(async {
-        let tasks = TaskTracker::new();
-        let host = Arc::new(HostEnvironment(std::env::vars_os().collect()));
-        let identification = identification_for(&plan.state, &plan.config, &host)?;
-        let (sending, exporting) = (CancellationToken::new(), TaskTracker::new());
-        let sinks = recording::assemble(recording::Parts {
-            config: &plan.config,
-            state: Some(&plan.state),
-            host: &host,
-            kind: "serve",
-            tasks: &exporting,
-            stop: sending.clone(),
-        })?;
-        recording::settle(&sinks).await;
-        let around = Surroundings {
-            spawner,
-            host,
-            identification: Arc::clone(&identification),
-            tasks: tasks.clone(),
-            sinks: Arc::clone(&sinks),
-        };
-        let house = House { plan, around };
-        let servers = house.servers(&house.plan.config, None);
-        house.plan.hooking.give_to_all(&servers);
-        let names: Vec<String> = house.specs(&house.plan.config).map(|spec| spec.name.to_string()).collect();
-        let access = house.access(listen, tokens);
-        let front = Arc::new(Front::new(servers, access, identification, Arc::clone(&sinks), tasks.clone()));
+        let listen = listener.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
+        let up = Up::start(plan, spawner, listen, &socket).await?;
         let signals = stop_on_signals(stop.clone())?;
         let mut threads = Vec::new();
-        for index in 1..workers {
-            let (front, listener) = (Arc::clone(&front), listener.try_clone()?);
+        for (index, listener) in (1..workers).filter_map(|index| Some((index, listener.as_ref()?))) {
+            let (front, listener) = (Arc::clone(&up.front), listener.try_clone()?);
             let (stop, ended) = (stop.clone(), ended.clone());
             let serve = move || serve_beside(index, &front, listener, stop, &ended);
             threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(serve)?);
         }
+        let running = up.running(&socket, listen);
         lock.publish(&DaemonInfo {
             pid: std::process::id(),
-            url: Some(url.clone()),
-            socket: None,
+            url: running.url.clone(),
+            socket: Some(running.socket.clone()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            token_file: token_file.clone(),
+            token_file: up.token_file.clone(),
         })?;
-        let token_file = (house.plan.config.serve.auth == Auth::Token).then_some(token_file);
-        ready(&Running { url, token_file, servers: names })?;
-        let reloading = tasks.spawn(house.reload(Arc::clone(&front), stop.clone()));
-        front.serve(TcpListener::from_std(listener)?, stop.clone()).await;
-        front.close();
-        reloading.abort();
+        ready(&running)?;
+        let sinks = up.serve(listener, &socket, stop.clone()).await?;
         signals.abort();
-        tasks.close();
-        if tokio::time::timeout(ENDING, tasks.wait()).await.is_err() {
-            tracing::warn!("some processes did not end in time; their supervisors go on ending them");
-        }
-        sending.cancel();
-        exporting.close();
-        exporting.wait().await;
         anyhow::Ok((threads, sinks))
     });
     // Also where something failed: a worker that has been started must not be left waiting.
@@ -176,6 +186,105 @@ pub fn run(
     drop(runtime);
     recording::close(&sinks);
     Ok(())
+}
+
+/// A daemon whose servers are there, before anybody can come.
+struct Up {
+    house: House,
+    front: Arc<Front>,
+    sessions: sessions::Surroundings,
+    token_file: PathBuf,
+    tasks: TaskTracker,
+    sinks: Arc<Sinks>,
+    sending: CancellationToken,
+    exporting: TaskTracker,
+}
+
+impl Up {
+    async fn start(
+        plan: Plan,
+        spawner: Arc<Spawner>,
+        listen: Option<SocketAddr>,
+        socket: &Socket,
+    ) -> anyhow::Result<Self> {
+        let tasks = TaskTracker::new();
+        let tokens = Arc::new(Tokens::open(&plan.state)?);
+        let token_file = tokens.ensure_local(now())?;
+        let host = Arc::new(HostEnvironment(std::env::vars_os().collect()));
+        let identification = identification_for(&plan.state, &plan.config, &host)?;
+        let (sending, exporting) = (CancellationToken::new(), TaskTracker::new());
+        let sinks = recording::assemble(recording::Parts {
+            config: &plan.config,
+            state: Some(&plan.state),
+            host: &host,
+            kind: "serve",
+            tasks: &exporting,
+            stop: sending.clone(),
+        })?;
+        recording::settle(&sinks).await;
+        let (settings, heard) = watch::channel(Arc::new(plan.config.sessions.clone()));
+        let sessions = sessions::Surroundings {
+            state: plan.state.clone(),
+            settings: heard,
+            redactor: Arc::clone(&sinks.redactor),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        let around = Surroundings {
+            spawner,
+            host,
+            identification: Arc::clone(&identification),
+            tasks: tasks.clone(),
+            sinks: Arc::clone(&sinks),
+            door: None,
+        };
+        let house = House { plan, around, door: Arc::new(OwnDoor(socket.path().to_owned())), settings };
+        let servers = house.servers(&house.plan.config, None);
+        house.plan.hooking.give_to_all(&servers);
+        // Without a listener nobody is let in anywhere.
+        let access = house.access(listen.unwrap_or(house.plan.config.serve.listen), tokens);
+        let front = Front::new(servers, access, identification, Arc::clone(&sinks), tasks.clone());
+        Ok(Self { house, front: Arc::new(front), sessions, token_file, tasks, sinks, sending, exporting })
+    }
+
+    fn running(&self, socket: &Socket, listen: Option<SocketAddr>) -> Running {
+        let config = &self.house.plan.config;
+        Running {
+            url: listen.map(|listen| format!("http://{listen}")),
+            socket: socket.path().to_owned(),
+            token_file: (config.serve.auth == Auth::Token).then(|| self.token_file.clone()),
+            servers: self.house.specs(config).map(|spec| spec.name.to_string()).collect(),
+        }
+    }
+
+    /// Until `stop`, and then to the end of everything but what is still to be written down.
+    async fn serve(
+        self,
+        listener: Option<std::net::TcpListener>,
+        socket: &Socket,
+        stop: CancellationToken,
+    ) -> anyhow::Result<Arc<Sinks>> {
+        let Self { house, front, sessions, token_file: _, tasks, sinks, sending, exporting } = self;
+        // Only now: whoever gets an answer finds us in `daemon.json`.
+        let sessions = Sessions::start(socket.listener()?, sessions, stop.clone())?;
+        let reloading = tasks.spawn(house.reload(Arc::clone(&front), stop.clone()));
+        match listener {
+            Some(listener) => front.serve(TcpListener::from_std(listener)?, stop).await,
+            None => stop.cancelled().await,
+        }
+        front.close();
+        reloading.abort();
+        tasks.close();
+        if tokio::time::timeout(ENDING, tasks.wait()).await.is_err() {
+            tracing::warn!("some processes did not end in time; their supervisors go on ending them");
+        }
+        // After the last who could ask anything of them.
+        drop(sessions);
+        sending.cancel();
+        exporting.close();
+        exporting.wait().await;
+        Ok(sinks)
+    }
 }
 
 /// One more thread that serves. Its runtime goes on for the children it has started until all has ended.
@@ -215,6 +324,10 @@ fn bind(listen: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
 struct House {
     plan: Plan,
     around: Surroundings,
+    /// To our own server.
+    door: Arc<dyn Door>,
+    /// What sessions are told of a change.
+    settings: watch::Sender<Arc<SessionSettings>>,
 }
 
 fn identification_for(
@@ -250,7 +363,9 @@ impl House {
         };
         let start = |spec: &ServerSpec| {
             let file = catalogue_file(self.plan.state.path(), &spec.name);
-            Arc::new(Server::new(spec.clone(), self.around.clone(), Some(file)))
+            let door = (spec.name.as_str() == config::OWN).then(|| Arc::clone(&self.door));
+            let around = Surroundings { door, ..self.around.clone() };
+            Arc::new(Server::new(spec.clone(), around, Some(file)))
         };
         let pair = |spec: &ServerSpec| (spec.name.to_string(), same(spec).unwrap_or_else(|| start(spec)));
         self.specs(config).map(pair).collect()
@@ -284,7 +399,7 @@ impl House {
                 continue;
             }
             seen = stamp;
-            let loaded = load(self.plan.named.as_deref(), &self.plan.current_dir);
+            let loaded = load(self.plan.named.as_deref(), self.plan.mode, &self.plan.current_dir);
             let loaded = match loaded {
                 Ok(config) => Hooking::load_aside(&config.hooks, &self.plan.hooking)
                     .await
@@ -328,6 +443,13 @@ impl House {
                 recording = (config.ledger.clone(), config.telemetry.clone());
             }
             config.telemetry.clone_from(&self.plan.config.telemetry);
+            self.settings.send_if_modified(|settings| {
+                let changes = **settings != config.sessions;
+                if changes {
+                    *settings = Arc::new(config.sessions.clone());
+                }
+                changes
+            });
             recording::learn(&self.around.sinks.redactor, config.servers.iter(), &self.around.host);
             // Who calls is found out in another way now; sessions that were opened under the old one end.
             let before = front.servers();

@@ -10,6 +10,9 @@
 //! | 5 | a server could not be started or reached |
 //! | 6 | the address to listen on is taken or not ours |
 //! | 7 | the ledger is not what was written, or there is no key to tell |
+//! | 8 | `submit --wait`: the run failed |
+//! | 9 | `submit --wait`: the run was canceled |
+//! | 130 | `submit --wait`: somebody stopped waiting, and the run goes on |
 //!
 //! An expected error prints `error: …`, and `hint: …` where we know what to do about it.
 
@@ -32,6 +35,10 @@ pub enum Code {
     Server = 5,
     Listen = 6,
     Unverified = 7,
+    RunFailed = 8,
+    RunCanceled = 9,
+    /// As shells have it for Ctrl-C.
+    Interrupted = 130,
 }
 
 impl From<Code> for std::process::ExitCode {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
 use gateway::redact::Redactor;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -25,6 +25,8 @@ pub fn start(global: &Global) -> anyhow::Result<()> {
         let message = format!("`{}` is not a log level", global.log);
         Failure::new(Code::Usage, message).with_hint("use error, warn, info, debug, trace or target=level")
     })?;
+    // It says of every request that it came and went, unless somebody wants to know.
+    let targets = if global.log.contains("rmcp") { targets } else { targets.with_target("rmcp", LevelFilter::WARN) };
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = is_terminal && crate::config::Environment::of_process().get("NO_COLOR").is_none();
     let format = tracing_subscriber::fmt::layer().with_writer(Scrubbed).with_ansi(colour).with_target(false);

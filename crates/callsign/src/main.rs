@@ -3,9 +3,12 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use callsign::{app, exit};
+use callsign::{app, exit, keeping};
 
 fn main() -> ExitCode {
+    if let Some(code) = keeping::run_if_asked(std::env::args_os().skip(1)) {
+        return code.into();
+    }
     match app::run() {
         Ok(()) => exit::Code::Ok.into(),
         Err(error) => {

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::config::Environment;
+use crate::config::{self, Environment};
 
 pub use daemon::{DaemonInfo, DaemonLock};
 
@@ -50,12 +50,20 @@ impl StateDir {
         environment: Environment<'_>,
         current_dir: &Path,
     ) -> Result<PathBuf, StateError> {
-        let path = flag
-            .map(Path::to_owned)
-            .or_else(|| environment.path("CALLSIGN_STATE_DIR"))
-            .or_else(|| environment.state_home())
-            .ok_or(StateError::Nowhere)?;
-        Ok(current_dir.join(path))
+        let chosen = chosen(flag, environment).or_else(|| environment.state_home());
+        Ok(current_dir.join(chosen.ok_or(StateError::Nowhere)?))
+    }
+
+    /// The same for the commands that are about sessions: they also go by `MCP_STATE_DIR`, where nobody has said it in
+    /// a word of ours.
+    pub fn locate_for_sessions(
+        flag: Option<&Path>,
+        environment: Environment<'_>,
+        current_dir: &Path,
+    ) -> Result<PathBuf, StateError> {
+        let theirs = || config::sessions::state_dir(environment);
+        let chosen = chosen(flag, environment).or_else(theirs).or_else(|| environment.state_home());
+        Ok(current_dir.join(chosen.ok_or(StateError::Nowhere)?))
     }
 
     /// Makes it where it is not there. One that is there is not changed: it may be somebody's home.
@@ -126,6 +134,10 @@ impl StateDir {
         // The rename itself is on disk only when the directory is.
         File::open(&self.path)?.sync_all()
     }
+}
+
+fn chosen(flag: Option<&Path>, environment: Environment<'_>) -> Option<PathBuf> {
+    flag.map(Path::to_owned).or_else(|| environment.path("CALLSIGN_STATE_DIR"))
 }
 
 #[cfg(test)]

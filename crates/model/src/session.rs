@@ -81,6 +81,8 @@ pub struct Session {
     pub settings: String,
     /// Where a person places files, on the host.
     pub workspace: String,
+    /// Who asked for it, as JSON. Nothing is decided by it.
+    pub made_by: Option<String>,
     /// The agent's own name of the conversation, once there is one. Only the session's owner sets it.
     pub agent_session: Option<String>,
     pub status: SessionStatus,
@@ -230,6 +232,8 @@ pub struct Run {
     pub output_schema: Option<String>,
     pub model: Option<String>,
     pub idempotency_key: Option<String>,
+    /// Who asked for it, as JSON. Nothing is decided by it.
+    pub asked_by: Option<String>,
     /// Under which name the prompt is sent, whoever sends it. Set when the run is first claimed, and never again.
     pub message_id: Option<MessageId>,
     pub state: RunState,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use crate::beneath::{Root, Walk};
+use beneath::{Root, Walk};
 
 /// Deeper than paths reach; what lies deeper still is not counted.
 const DEPTH: usize = 2048;

@@ -34,13 +34,12 @@
 //! - One keeper per name: it holds `keeper.lock`, and `start.lock` passes from starter to keeper without a gap.
 //! - `Ended` is written when no process of the box is left.
 //! - No process is signalled but by a pidfd whose start time was compared after it was opened.
-//! - Nothing that a box can write is opened by path: see [`beneath`].
+//! - Nothing that a box can write is opened by path: see the crate `beneath`.
 //! - No variable of a box is in anybody's arguments, and none of the daemon's is in a box.
 //! - No `unsafe`: what must happen between fork and exec happens in a stage of its own, which becomes the program.
 //!
 //! Read `keeper.rs` first, then `local.rs`.
 
-pub mod beneath;
 mod bwrap;
 mod cgroup;
 mod disk;

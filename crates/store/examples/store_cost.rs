@@ -29,6 +29,7 @@ fn wanted(number: u64) -> NewSession {
         runtime: "local".to_owned(),
         settings: format!(r#"{{"model":"ollama/gpt-oss:20b","padding":"{}"}}"#, "x".repeat(500)),
         workspace: format!("/srv/sessions/{number}/workspace"),
+        made_by: None,
     }
 }
 
@@ -40,6 +41,7 @@ fn task(number: u64) -> NewRun {
         idempotency_key: Some(number.to_string()),
         output_schema: None,
         model: None,
+        asked_by: None,
     }
 }
 

@@ -16,8 +16,10 @@ use crate::mark::{self, Mark};
 use crate::rows::unsigned;
 
 /// In their order. Added to, never edited: files out there have run the old ones.
-const MIGRATIONS: [Migration; 1] =
-    [Migration { name: "0001_sessions", sql: include_str!("../migrations/0001_sessions.sql") }];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { name: "0001_sessions", sql: include_str!("../migrations/0001_sessions.sql") },
+    Migration { name: "0002_who_asked", sql: include_str!("../migrations/0002_who_asked.sql") },
+];
 
 /// Says whose file it is: "csgn".
 const APPLICATION: i64 = 0x6373_676e;

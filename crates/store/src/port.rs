@@ -182,4 +182,8 @@ impl StoreForScheduler for SqliteStore {
     async fn idle(&self, among: &[SessionId], before: UnixMillis) -> Result<Vec<Idle>, StoreError> {
         self.idle_sessions(among, before).await
     }
+
+    async fn known(&self, among: &[SessionId]) -> Result<Vec<Session>, StoreError> {
+        self.known_sessions(among).await
+    }
 }

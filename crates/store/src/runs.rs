@@ -36,7 +36,8 @@ async fn submitted(
         .await?;
     let Some(run) = row.as_ref().map(rows::run).transpose()? else { return Ok(None) };
     // All that makes a task, so that whatever is added to it has to be thought of here.
-    let NewRun { id: _, session: _, idempotency_key: _, task, output_schema, model } = wanted;
+    // Who asks is no part of it: the same task may come again by another way.
+    let NewRun { id: _, session: _, idempotency_key: _, task, output_schema, model, asked_by: _ } = wanted;
     let same = (task, output_schema, model) == (&run.task, &run.output_schema, &run.model);
     Ok(Some(if same { SubmitOutcome::Same(run) } else { SubmitOutcome::Conflict(run) }))
 }
@@ -81,12 +82,12 @@ impl SqliteStore {
         if let Some(outcome) = refused(connection, principal, &wanted.session).await.map_err(fail)? {
             return transaction.nothing(outcome).await;
         }
-        let NewRun { id, session, task, idempotency_key, output_schema, model } = wanted;
+        let NewRun { id, session, task, idempotency_key, output_schema, model, asked_by } = wanted;
         let row = sqlx::query(
             "INSERT INTO runs (id, session, principal, seq, task, output_schema, model, idempotency_key, state, \
-                               created_at) \
+                               created_at, asked_by) \
              VALUES (?1, ?2, ?3, (SELECT coalesce(max(seq), 0) + 1 FROM runs WHERE session = ?2), ?4, ?5, ?6, ?7, \
-                     'queued', ?8) RETURNING *",
+                     'queued', ?8, ?9) RETURNING *",
         )
         .bind(id.as_str())
         .bind(session.as_str())
@@ -96,6 +97,7 @@ impl SqliteStore {
         .bind(model)
         .bind(idempotency_key)
         .bind(rows::time(now))
+        .bind(asked_by)
         .fetch_one(&mut *connection)
         .await
         .map_err(fail)?;

@@ -9,7 +9,7 @@ use model::ports::store::{
     TakeOver, TerminatedOutcome, Waiting, Written,
 };
 use model::session::{
-    Ending, MessageId, OwnerId, Phase, Run, RunId, RunState, SessionId, SessionStatus, UnixMillis,
+    Ending, MessageId, OwnerId, Phase, Run, RunId, RunState, Session, SessionId, SessionStatus, UnixMillis,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -430,6 +430,22 @@ impl SqliteStore {
         }
         idle.sort_by(|one, other| (one.used_at, &one.session).cmp(&(other.used_at, &other.session)));
         reader.done(idle).await
+    }
+
+    pub(crate) async fn known_sessions(&self, among: &[SessionId]) -> Result<Vec<Session>, StoreError> {
+        let doing = "looking sessions up";
+        let fail = while_doing(doing);
+        let mut reader = self.read(doing).await?;
+        let mut known = Vec::new();
+        for session in among {
+            let row = sqlx::query("SELECT * FROM sessions WHERE id = ?")
+                .bind(session.as_str())
+                .fetch_optional(&mut reader.connection)
+                .await
+                .map_err(fail)?;
+            known.extend(row.as_ref().map(rows::session).transpose().map_err(fail)?);
+        }
+        reader.done(known).await
     }
 }
 

@@ -66,11 +66,11 @@ impl SqliteStore {
             };
             return transaction.nothing(outcome).await;
         }
-        let NewSession { id, name, reuse_key, image, runtime, settings, workspace } = wanted;
+        let NewSession { id, name, reuse_key, image, runtime, settings, workspace, made_by } = wanted;
         let row = sqlx::query(
             "INSERT INTO sessions (id, principal, name, reuse_key, image, runtime, settings, workspace, status, \
-                                   created_at, used_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'live', ?9, ?9) RETURNING *",
+                                   created_at, used_at, made_by) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'live', ?9, ?9, ?10) RETURNING *",
         )
         .bind(id.as_str())
         .bind(principal.as_str())
@@ -81,6 +81,7 @@ impl SqliteStore {
         .bind(settings)
         .bind(workspace)
         .bind(rows::time(now))
+        .bind(made_by)
         .fetch_one(&mut transaction.connection)
         .await
         .map_err(fail)?;

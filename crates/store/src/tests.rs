@@ -50,6 +50,7 @@ fn wanted(reuse_key: Option<&str>) -> NewSession {
         runtime: "local".to_owned(),
         settings: r#"{"model":"ollama/gpt-oss:20b"}"#.to_owned(),
         workspace: "/srv/sessions/x/workspace".to_owned(),
+        made_by: Some(r#"{"host":"codex"}"#.to_owned()),
     }
 }
 
@@ -61,6 +62,7 @@ fn task(session: &SessionId, task: &str) -> NewRun {
         idempotency_key: None,
         output_schema: None,
         model: None,
+        asked_by: Some(r#"{"host":"opencode"}"#.to_owned()),
     }
 }
 

@@ -5,7 +5,8 @@ use toml::Table;
 use super::Finding;
 
 /// Our own crates: name, and what it may depend on.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
+    ("beneath", &[]),
     ("model", &[]),
     ("mcp", &[]),
     ("hooks", &[]),
@@ -13,13 +14,13 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("telemetry", &[]),
     ("identity", &["model"]),
     ("store", &["model"]),
-    ("sandbox", &["model"]),
+    ("sandbox", &["beneath", "model"]),
     ("agent", &["model"]),
     ("ledger", &["model"]),
     ("hosts", &["model"]),
-    ("sessions", &["identity", "model"]),
+    ("sessions", &["beneath", "model"]),
     ("gateway", &["identity", "hooks", "ledger", "mcp", "model", "supervise", "telemetry"]),
-    ("api", &["sessions", "gateway", "ledger", "model"]),
+    ("api", &["beneath", "gateway", "identity", "ledger", "model", "sessions"]),
     (
         "callsign",
         &[
@@ -45,13 +46,16 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("xtask", &[]),
 ];
 
+/// Arrows of tests alone, besides those to `testkit`: where a fake would only repeat what the real thing does.
+const TEST_ARROWS: [(&str, &str); 2] = [("api", "store"), ("sessions", "store")];
+
 /// Libraries that only the named crates may use outside their tests.
 const ONLY_IN: [(&str, &[&str]); 10] = [
     ("anyhow", &["callsign", "testkit", "xtask"]),
     ("clap", &["callsign", "testkit", "xtask"]),
     ("clap_complete", &["callsign"]),
     ("nix", &["supervise", "callsign", "hooks", "sandbox", "testkit", "xtask"]),
-    ("rmcp", &["testkit", "callsign"]),
+    ("rmcp", &["api", "testkit"]),
     ("sqlx", &["store", "ledger"]),
     ("rusqlite", &["store", "ledger"]),
     ("bollard", &["sandbox"]),
@@ -87,7 +91,8 @@ pub(super) fn check(file: &str, manifest: &str) -> Vec<Finding> {
     for (dependency, section) in dependencies(&table) {
         let tests = section == "dev-dependencies";
         if ARROWS.iter().any(|(crate_name, _)| *crate_name == dependency) {
-            let fine = allowed.contains(&dependency.as_str()) || (tests && dependency == "testkit");
+            let for_tests = dependency == "testkit" || TEST_ARROWS.contains(&(name, dependency.as_str()));
+            let fine = allowed.contains(&dependency.as_str()) || (tests && for_tests);
             if !fine {
                 findings.push(finding(format!("the arrow {name} → {dependency} ({section}) is not allowed")));
             }
@@ -159,6 +164,13 @@ mod tests {
     fn testkit_is_for_tests_only() {
         check_manifest("gateway", "[dev-dependencies]\ntestkit = {}\n", &[]);
         check_manifest("gateway", "[dependencies]\ntestkit = {}\n", &["gateway → testkit"]);
+    }
+
+    #[test]
+    fn an_arrow_of_tests_is_no_arrow_elsewhere() {
+        check_manifest("api", "[dev-dependencies]\nstore = {}\n", &[]);
+        check_manifest("api", "[dependencies]\nstore = {}\n", &["api → store"]);
+        check_manifest("gateway", "[dev-dependencies]\nstore = {}\n", &["gateway → store"]);
     }
 
     #[test]

@@ -4,9 +4,9 @@ mod filters;
 mod follow;
 mod list;
 mod row;
-mod table;
+pub(super) mod table;
 mod text;
-mod time;
+pub(super) mod time;
 mod tree;
 
 use std::io::{self, BufWriter, Write as _};

@@ -1,6 +1,8 @@
-//! `callsign doctor`: for each host on this machine, who its servers will be told is calling, and what is amiss.
+//! `callsign doctor`: for each host on this machine, who its servers will be told is calling, and what is amiss; and
+//! whether agent sessions would run here.
 
 mod identity;
+mod sessions;
 mod version;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use hosts::{Content, Found, Host, Left, Scope, Target};
 use serde::Serialize;
 
 use self::identity::{Expected, Installed};
+use self::sessions::SessionsReport;
 use self::version::Version;
 use super::install::{find_targets, known};
 use crate::app::Global;
@@ -30,6 +33,7 @@ struct Report {
     ok: bool,
     version: &'static str,
     hosts: Vec<HostReport>,
+    sessions: SessionsReport,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,12 +66,14 @@ struct Finding {
     fix: Option<String>,
 }
 
-pub fn run(_: &Global, arguments: &DoctorArgs) -> anyhow::Result<()> {
+pub fn run(global: &Global, arguments: &DoctorArgs) -> anyhow::Result<()> {
     let current_dir = std::env::current_dir().context("could not find the current directory")?;
     let around = Around { environment: Environment::of_process(), current_dir: &current_dir };
     let hosts: Vec<HostReport> = Host::ALL.into_iter().filter_map(|host| around.examine(host)).collect();
-    let problems = hosts.iter().flat_map(|host| &host.findings).filter(|finding| finding.problem).count();
-    let report = Report { ok: problems == 0, version: env!("CARGO_PKG_VERSION"), hosts };
+    let sessions = sessions::examine(global, &current_dir)?;
+    let findings = hosts.iter().flat_map(|host| &host.findings).chain(&sessions.findings);
+    let problems = findings.filter(|finding| finding.problem).count();
+    let report = Report { ok: problems == 0, version: env!("CARGO_PKG_VERSION"), hosts, sessions };
     if arguments.json {
         output::json(&report)?;
     } else {
@@ -259,12 +265,17 @@ fn print(report: &Report) -> anyhow::Result<()> {
             "  calls are told: {} (trust: {}): {}",
             identity.what, identity.trust, identity.why
         ))?;
-        for finding in findings {
-            let mark = if finding.problem { "problem" } else { "note" };
-            output::line(&format!("  {mark}: {}", finding.what))?;
-            if let Some(fix) = &finding.fix {
-                output::line(&format!("    {fix}"))?;
-            }
+        print_findings(findings)?;
+    }
+    sessions::print(&report.sessions)
+}
+
+fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
+    for finding in findings {
+        let mark = if finding.problem { "problem" } else { "note" };
+        output::line(&format!("  {mark}: {}", finding.what))?;
+        if let Some(fix) = &finding.fix {
+            output::line(&format!("    {fix}"))?;
         }
     }
     Ok(())

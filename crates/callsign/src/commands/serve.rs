@@ -1,18 +1,22 @@
 //! `callsign serve`: the daemon.
 
 use crate::app::{Global, ServeArgs};
-use crate::daemon::{self, Plan};
+use crate::daemon::{self, Mode, Plan};
 use crate::logging;
 
-pub fn run(global: &Global, arguments: &ServeArgs) -> anyhow::Result<()> {
+pub fn run(global: &Global, arguments: &ServeArgs, socket_only: bool) -> anyhow::Result<()> {
     let spawner = daemon::start_spawner()?;
     logging::start(global)?;
-    let plan = Plan::load(global, arguments)?;
+    let mode = if socket_only { Mode::SocketOnly } else { Mode::Http };
+    let plan = Plan::load(global, arguments, mode)?;
     for warning in &plan.config.warnings {
         tracing::warn!("{warning}");
     }
     daemon::run(plan, spawner, |running| {
-        tracing::info!("listening on {}", running.url);
+        match &running.url {
+            Some(url) => tracing::info!("listening on {url}"),
+            None => tracing::info!("listening on {}", running.socket.display()),
+        }
         Ok(())
     })
 }

@@ -72,10 +72,14 @@ fn principal(name: &str) -> anyhow::Result<Principal> {
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
+    now_millis() / 1000
+}
+
+pub fn now_millis() -> u64 {
     #[expect(
         clippy::disallowed_methods,
         reason = "the edge: everything beneath takes the time as a parameter"
     )]
     let now = SystemTime::now();
-    now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

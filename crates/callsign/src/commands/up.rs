@@ -5,14 +5,14 @@ use model::server::{DEFAULT_IDLE, DEFAULT_MAX_CHILDREN, DEFAULT_MAX_MESSAGE};
 use model::{Capture, InheritEnv, Isolation, ServerName, ServerSpec, StdioSpec, Transport, Trust};
 
 use crate::app::{Global, ServeArgs};
-use crate::daemon::{self, Plan, Running};
+use crate::daemon::{self, Mode, Plan, Running};
 use crate::logging;
 use crate::output;
 
 pub fn run(global: &Global, arguments: &ServeArgs) -> anyhow::Result<()> {
     let spawner = daemon::start_spawner()?;
     logging::start(global)?;
-    let mut plan = Plan::load(global, arguments)?;
+    let mut plan = Plan::load(global, arguments, Mode::Http)?;
     let example = example()?;
     if !plan.config.servers.iter().any(|server| server.name == example.name) {
         plan.always.push(example);
@@ -46,7 +46,8 @@ fn example() -> anyhow::Result<ServerSpec> {
 }
 
 fn how_to_call(running: &Running) -> String {
-    let Running { url, token_file, servers } = running;
+    let Running { url, socket: _, token_file, servers } = running;
+    let url = url.as_deref().unwrap_or_default();
     let token = match token_file {
         Some(file) => format!(" \\\n    -H \"Authorization: Bearer $(cat {})\"", file.display()),
         None => String::new(),

@@ -1,5 +1,7 @@
 //! `callsign wrap`: a stdio MCP server towards the host; behind it the real one.
 
+pub(crate) mod run;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,26 +9,18 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use gateway::environment::HostEnvironment;
-use gateway::front::stdio;
-use gateway::redact::Redactor;
-use gateway::server::Server;
-use gateway::server::pool::Surroundings;
-use identity::seal::{SealKey, Seals};
-use model::{HostSpec, InheritEnv, ServerName, ServerSpec, Transport};
+use model::{InheritEnv, ServerName, ServerSpec, Transport};
 use supervise::Spawner;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::app::Global;
 use crate::conceal;
 use crate::config::{self, Config, Environment, Purpose, Sources, Target, UseSection, Wrapped};
-use crate::daemon::{catalogue_file, stop_on_signals};
+use crate::daemon::catalogue_file;
 use crate::exit::{Code, Failure};
-use crate::hooking::Hooking;
-use crate::identification::{self, Parts, state_if_usable};
+use crate::identification::state_if_usable;
 use crate::logging;
-use crate::recording;
 use crate::state::StateDir;
+use run::{Carried, carry, seals};
 
 #[derive(Debug, Args)]
 #[command(
@@ -73,7 +67,7 @@ enum Inherit {
 }
 
 /// The key that our OpenCode plugin seals with.
-const SEAL_KEY: &str = "CALLSIGN_SEAL_KEY";
+pub(crate) const SEAL_KEY: &str = "CALLSIGN_SEAL_KEY";
 
 pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
     let environment = Environment::of_process();
@@ -92,77 +86,33 @@ pub fn run(global: &Global, arguments: &WrapArgs) -> anyhow::Result<()> {
     }
     let current_dir = std::env::current_dir().context("could not find the current directory")?;
     let (mut spec, config) = specification(arguments, &current_dir, environment)?;
-    let hooking = Hooking::load(&config.hooks)?;
     pass_variables(&mut spec, arguments, environment, entry_headers.as_deref())?;
     let located = StateDir::locate(global.state_dir.as_deref(), environment, &current_dir).ok();
     let fingerprints = match (&arguments.name, &located) {
         (Some(_), Some(directory)) => Some(catalogue_file(directory, &spec.name)),
         _ => None, // Without a name of its own, a record would be mixed up with other servers'.
     };
-    let host = Arc::new(HostEnvironment(host_environment(arguments)));
-    let state = located.as_deref().and_then(state_if_usable);
     let entry = arguments.entry.as_deref().unwrap_or(spec.name.as_str());
-    let seals = seal_key.map(|key| SealKey::parse(&key).map(|key| Seals::new(key, entry))).transpose();
-    let mut roots = config.roots.clone();
-    roots.push(current_dir.clone());
-    let identification = identification::assemble(Parts {
-        state: state.as_ref(),
-        forced: forced_host(&arguments.host, &config.hosts)?,
-        hosts: config.hosts.clone(),
-        roots,
-        host: Arc::clone(&host),
-        seals: seals.map_err(|error| Failure::new(Code::Usage, format!("{SEAL_KEY}: {error}")))?,
-        exports_spans: config.telemetry.is_some(),
-    })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let sinks = runtime.block_on(async {
-        let tasks = TaskTracker::new();
-        let sending = CancellationToken::new();
-        let (exporting, tasks_of_ours) = (TaskTracker::new(), tasks.clone());
-        let sinks = recording::assemble(recording::Parts {
-            config: &config,
-            state: state.as_ref(),
-            host: &host,
-            kind: "wrap",
-            tasks: &exporting,
-            stop: sending.clone(),
-        })?;
-        recording::learn(&sinks.redactor, [&spec].into_iter(), &host);
-        if let Some(headers) = &entry_headers {
-            learn_headers(&sinks.redactor, headers);
-        }
-        let around =
-            Surroundings { spawner, host, identification, tasks: tasks_of_ours, sinks: Arc::clone(&sinks) };
-        let server = Arc::new(Server::new(spec, around, fingerprints));
-        hooking.give_to(&server);
-        let stop = CancellationToken::new();
-        let signals = stop_on_signals(stop.clone())?;
-        let (input, output) = (stdio::standard_input()?, stdio::standard_output()?);
-        let serving = stdio::serve(Arc::clone(&server), input, output, tasks, stop);
-        tokio::pin!(serving);
-        tokio::select! {
-            () = &mut serving => {}
-            () = hooking.follow(&server) => serving.await, // There is nothing to follow.
-        }
-        signals.abort();
-        drop(server);
-        sending.cancel();
-        exporting.close();
-        exporting.wait().await;
-        anyhow::Ok(sinks)
-    })?;
-    // With it go calls that nobody ended.
-    drop(runtime);
-    recording::close(&sinks);
-    Ok(())
+    carry(Carried {
+        spawner,
+        seals: seals(seal_key.as_deref(), entry)?,
+        spec,
+        config,
+        state: located.as_deref().and_then(state_if_usable),
+        host: Arc::new(HostEnvironment(host_environment(arguments))),
+        named_host: &arguments.host,
+        current_dir,
+        fingerprints,
+        secrets: entry_headers.as_deref().map(header_values).unwrap_or_default(),
+        door: None,
+        kind: "wrap",
+    })
 }
 
 /// Every value of the entry's headers: they were hidden for a reason.
-fn learn_headers(redactor: &Redactor, text: &str) {
+fn header_values(text: &str) -> Vec<String> {
     let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
-    for value in headers.values() {
-        redactor.learn_for_good(value);
-    }
+    headers.into_values().collect()
 }
 
 fn specification(
@@ -204,23 +154,6 @@ fn specification(
         Failure::new(Code::Configuration, format!("the server `{name}` is not configured")).with_hint(hint)
     })?;
     Ok((spec, config))
-}
-
-/// `--host`, unless it is `auto`.
-fn forced_host(host: &str, described: &[HostSpec]) -> anyhow::Result<Option<String>> {
-    if host == "auto" {
-        return Ok(None);
-    }
-    let known = identity::adapters::names().any(|name| name == host);
-    // Hosts that say nothing are known by name all the same.
-    let silent = ["cursor", "gemini"].contains(&host);
-    if known || silent || described.iter().any(|described| described.name.as_str() == host) {
-        return Ok(Some(host.to_owned()));
-    }
-    let names: Vec<&str> = identity::adapters::names().collect();
-    let hint =
-        format!("use auto, {}, or describe it as [hosts.{host}] in the configuration", names.join(", "));
-    Err(Failure::new(Code::Usage, format!("--host {host}: this host is not known")).with_hint(hint).into())
 }
 
 /// The command's own name, as far as it can be one.

@@ -45,10 +45,11 @@ fn find(sources: &Sources<'_>) -> Result<Option<(PathBuf, String)>, ConfigErrors
             None => Err(ConfigErrors::of_file(shown(sources, &path), "there is no such file")),
         };
     }
-    // Hosts start `wrap` in directories that are not to be trusted: what lies there is not ours.
+    // Hosts start `wrap` in directories that are not to be trusted: what lies there is not ours. Nor is what lies where
+    // nobody chose to be.
     let here = match sources.purpose {
         Purpose::Serve => Some(sources.current_dir.join(FILE_NAME)),
-        Purpose::Wrap(_) => None,
+        Purpose::Wrap(_) | Purpose::Background => None,
     };
     let of_user = environment.config_home().map(|directory| directory.join(FILE_NAME));
     for path in here.into_iter().chain(of_user) {

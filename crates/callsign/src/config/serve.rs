@@ -10,6 +10,8 @@ const KEYS: [&str; 3] = ["listen", "auth", "allowed_origins"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeConfig {
     pub listen: SocketAddr,
+    /// Whether somebody chose it: in the file, or with `--listen`.
+    pub is_chosen: bool,
     /// `None` only with a loopback address in `listen`.
     pub auth: Auth,
     /// As browsers send them: lower case, no path.
@@ -33,6 +35,7 @@ impl Default for ServeConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7171)),
+            is_chosen: false,
             auth: Auth::Token,
             allowed_origins: Vec::new(),
         }
@@ -45,7 +48,7 @@ impl ServeConfig {
         if self.auth == Auth::None && !listen.ip().is_loopback() {
             return Err(OpenToOthers(listen));
         }
-        Ok(Self { listen, ..self })
+        Ok(Self { listen, is_chosen: true, ..self })
     }
 }
 
@@ -53,7 +56,7 @@ pub(super) fn read(context: Context<'_>, table: &Table<'_>) -> ServeConfig {
     table.check_keys(context, &KEYS, &[]);
     let mut config = ServeConfig::default();
     if let Some(listen) = table.get("listen").and_then(|field| listen(context, field)) {
-        config.listen = listen;
+        (config.listen, config.is_chosen) = (listen, true);
     }
     if let Some(origins) = table.get("allowed_origins").and_then(|field| origins(context, field)) {
         config.allowed_origins = origins;
@@ -62,11 +65,10 @@ pub(super) fn read(context: Context<'_>, table: &Table<'_>) -> ServeConfig {
         return config;
     };
     config.auth = auth(context, field).unwrap_or(Auth::Token);
-    let listen = config.listen;
-    config.listening_on(listen).unwrap_or_else(|problem| {
+    if let Err(problem) = config.clone().listening_on(config.listen) {
         context.mistake(field.at, problem.to_string());
-        ServeConfig::default()
-    })
+    }
+    config
 }
 
 fn listen(context: Context<'_>, field: &Field<'_>) -> Option<SocketAddr> {

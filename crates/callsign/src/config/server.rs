@@ -1,5 +1,6 @@
 //! One `[servers.NAME]`.
 
+use model::server::DEFAULT_MAX_MESSAGE;
 use model::{Capture, HttpSpec, ServerName, ServerSpec, StdioSpec, Template, Transport, Trust};
 
 use super::context::{Context, Resolve};
@@ -12,12 +13,39 @@ use super::{Defaults, Target, http, stdio, units};
 const SHARED_KEYS: [&str; 7] = ["timeout", "pin", "max_message", "require", "arguments", "hooks", "capture"];
 
 /// The name of callsign's own server.
-const RESERVED: &str = "sessions";
+pub const OWN: &str = "sessions";
+
+/// Where it is behind the door that leads to it. Nobody looks the host up.
+const OWN_URL: &str = "http://callsign/mcp/sessions";
+
+/// Callsign's own server, as `mcp` names it.
+pub fn own_target() -> Target {
+    Target::Url(OWN_URL.to_owned())
+}
+
+/// The same, as `serve` has it beside those of the file.
+pub fn own_server() -> anyhow::Result<ServerSpec> {
+    Ok(ServerSpec {
+        name: ServerName::new(OWN)?,
+        transport: Transport::Http(HttpSpec {
+            url: OWN_URL.to_owned(),
+            headers: Vec::new(),
+            headers_command: None,
+            allow_private: false,
+        }),
+        timeout: Some(super::SERVE_TIMEOUT),
+        max_message: DEFAULT_MAX_MESSAGE,
+        pin: false,
+        require: Trust::None,
+        arguments: Vec::new(),
+        capture: Capture::default(),
+    })
+}
 
 /// The name of the server a table is for.
 pub(super) fn name(context: Context<'_>, field: &Field<'_>) -> Option<ServerName> {
-    if field.key == RESERVED {
-        context.mistake(field.key_at, format!("`{RESERVED}` is callsign's own server; choose another name"));
+    if field.key == OWN {
+        context.mistake(field.key_at, format!("`{OWN}` is callsign's own server; choose another name"));
         return None;
     }
     match ServerName::new(field.key) {
@@ -51,7 +79,7 @@ pub(super) fn read(
         name: section.name.clone(),
         transport: transport(context, section, target, specs)?,
         timeout: timeout.or(defaults.timeout),
-        max_message: max_message.unwrap_or(model::server::DEFAULT_MAX_MESSAGE),
+        max_message: max_message.unwrap_or(DEFAULT_MAX_MESSAGE),
         pin: pin.unwrap_or_default(),
         require: require.unwrap_or_default(),
         arguments: arguments.unwrap_or_default(),

@@ -50,7 +50,7 @@ pub(super) fn read(context: Context<'_>, root: &Table<'_>, purpose: Purpose<'_>)
         context.absent(field.key_at, "`telemetry` needs `otlp`, the url of a collector");
     }
     match purpose {
-        Purpose::Serve => config(context, &table),
+        Purpose::Serve | Purpose::Background => config(context, &table),
         Purpose::Wrap(_) => {
             config(context.resolving(Resolve::No), &table)?;
             loaded_or_none(context, &table)

@@ -66,6 +66,16 @@ impl StateDir {
         }
     }
 
+    /// Whether a daemon runs, also one that does not listen yet or not any more.
+    pub fn is_daemon_locked(&self) -> Result<bool, StateError> {
+        let file = self.lock_file(LOCK)?;
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(source)) => Err(StateError::Lock { path: self.file(LOCK), source }),
+        }
+    }
+
     fn daemon_info(&self) -> Result<Option<DaemonInfo>, StateError> {
         let Some(text) = self.read(INFO)? else {
             return Ok(None);

@@ -40,6 +40,26 @@ fn the_place_is_the_most_explicit_one() {
 }
 
 #[test]
+fn sessions_go_by_the_seeds_variable_where_ours_say_nothing() {
+    #[track_caller]
+    fn check(flag: Option<&str>, variables: &[(&str, &str)], expected: &str) {
+        let lookup = |name: &str| {
+            variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
+        };
+        let environment = Environment::new(&lookup);
+        let place = StateDir::locate_for_sessions(flag.map(Path::new), environment, Path::new("/here"));
+        assert_eq!(place.ok(), Some(PathBuf::from(expected)), "{flag:?} {variables:?}");
+    }
+    let (home, seeds) = (("HOME", "/home/ann"), ("MCP_STATE_DIR", "/seed"));
+    check(Some("/flag"), &[home, seeds], "/flag");
+    check(None, &[home, seeds, ("CALLSIGN_STATE_DIR", "/ours")], "/ours");
+    check(None, &[home, seeds], "/seed");
+    check(None, &[home, ("MCP_STATE_DIR", "seed")], "/here/seed");
+    check(None, &[home, ("MCP_STATE_DIR", "")], "/home/ann/.local/state/callsign");
+    check_place(None, &[home, seeds], Some("/home/ann/.local/state/callsign"));
+}
+
+#[test]
 fn what_we_make_is_for_its_owner_only() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a/b");

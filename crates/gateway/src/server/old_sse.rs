@@ -23,6 +23,11 @@ const SWEEP: Duration = Duration::from_millis(500);
 
 /// Opens the stream and waits for the address. The link lives until the stream ends.
 pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
+    // Our own server speaks what it speaks; and here nobody would be named as the principal.
+    if remote.is_behind_a_door() {
+        let reason = "it does not speak HTTP+SSE".to_owned();
+        return Err(CallError::Unreachable { server: remote.name().to_owned(), reason });
+    }
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let outgoing = Outgoing {
@@ -31,6 +36,7 @@ pub async fn connect(remote: &Arc<Remote>) -> Result<Arc<Link>, CallError> {
         headers,
         body: bytes::Bytes::new(),
         stamp: None,
+        principal: None,
         wait: Some(ENDPOINT),
     };
     let response = remote.send(outgoing).await?;
@@ -121,6 +127,7 @@ async fn write(link: Arc<Link>, remote: Arc<Remote>, endpoint: Uri) {
             headers: post_headers(),
             body: outgoing.bytes.slice(..outgoing.bytes.len().saturating_sub(1)),
             stamp: outgoing.stamp.as_deref(),
+            principal: None,
             wait: Some(ENDPOINT),
         };
         let failed = match remote.send(posted).await {

@@ -28,6 +28,7 @@ use crate::respond::CallError;
 use crate::server::breaker::{Breaker, FAILED_START, Verdict};
 use crate::server::child::{Child, Ended, ONLY_ONE};
 use crate::server::link::{Link, LinkOptions, Sweep};
+use crate::server::remote::door::Door;
 
 /// A lobby that nobody has asked anything for this long is stopped.
 const LOBBY_IDLE: Duration = Duration::from_secs(30);
@@ -109,7 +110,7 @@ pub struct Census {
     pub queued: usize,
 }
 
-/// What a pool needs from its surroundings.
+/// What a server needs from its surroundings.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     pub spawner: Arc<Spawner>,
@@ -117,6 +118,8 @@ pub struct Surroundings {
     pub identification: Arc<Identification>,
     pub tasks: TaskTracker,
     pub sinks: Arc<Sinks>,
+    /// Through which a server is reached that has no address.
+    pub door: Option<Arc<dyn Door>>,
 }
 
 /// For whom a child is started.

@@ -1,5 +1,7 @@
 //! A server reached by HTTP: one request out, one response back, and nothing followed that it points to.
 
+pub mod door;
+
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +20,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mcp::Message;
-use model::HttpSpec;
+use model::{HttpSpec, Principal};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
@@ -32,6 +34,7 @@ use crate::server::link::LinkOptions;
 use crate::server::minted::Minted;
 use crate::server::pool::Surroundings;
 use crate::worker;
+use door::{Door, Stream};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -58,13 +61,16 @@ pub struct Remote {
     pub tasks: TaskTracker,
     /// Our own name for it: no password, no query.
     pub target: Arc<Target>,
+    /// None: it has an address.
+    door: Option<Arc<dyn Door>>,
 }
 
 impl Remote {
     pub fn new(spec: HttpSpec, options: Arc<LinkOptions>, around: Surroundings) -> Self {
         // Checked when the configuration was loaded.
         let uri: Uri = spec.url.parse().unwrap_or_default();
-        let guarded = Guarded { allow_private: spec.allow_private };
+        let door = around.door.clone();
+        let guarded = Guarded { allow_private: spec.allow_private, door: door.clone() };
         let connector = HttpsConnector::from((guarded, tls(uri.scheme_str() == Some("https"))));
         let client = || {
             Client::builder(TokioExecutor::new())
@@ -76,11 +82,15 @@ impl Remote {
         let minted =
             spec.headers_command.clone().map(|command| Minted::new(command, &options.server, &around));
         let target = Arc::new(Target::from(shown(&uri)));
-        Self { spec, uri, options, clients, minted, tasks: around.tasks, target }
+        Self { spec, uri, options, clients, minted, tasks: around.tasks, target, door }
     }
 
     pub fn name(&self) -> &str {
         &self.options.server
+    }
+
+    pub fn is_behind_a_door(&self) -> bool {
+        self.door.is_some()
     }
 
     pub fn uri(&self) -> &Uri {
@@ -136,7 +146,12 @@ impl Remote {
 
     /// The headers of a request on top of those the protocol needs: the configured ones, those of the
     /// `headers_command`, and ours, which nothing can replace.
-    async fn add_headers(&self, stamp: Option<&Stamp>, headers: &mut HeaderMap) -> Result<(), CallError> {
+    async fn add_headers(
+        &self,
+        stamp: Option<&Stamp>,
+        principal: Option<&Principal>,
+        headers: &mut HeaderMap,
+    ) -> Result<(), CallError> {
         let caller = stamp.map(|stamp| &*stamp.caller);
         let tool = stamp.and_then(|stamp| stamp.tool.as_deref());
         // Before those of the configuration, which win: they are the operator's, and these a client's.
@@ -165,13 +180,30 @@ impl Remote {
                 insert(headers, name, text);
             }
         }
+        if let Some(door) = &self.door {
+            if let Some(principal) = principal {
+                insert(headers, door::PRINCIPAL, principal.as_str());
+            }
+            for (name, text) in door.headers() {
+                insert(headers, name, text);
+            }
+        }
         Ok(())
     }
 
     /// Sends one request and waits for the head of its response, whatever its status.
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Response<Incoming>, CallError> {
-        let Outgoing { method, uri, mut headers, body, stamp, wait } = outgoing;
-        self.add_headers(stamp, &mut headers).await?;
+        let Outgoing { method, uri, mut headers, body, stamp, principal, wait } = outgoing;
+        if let Some(door) = &self.door
+            && method != Method::POST
+            && !door.knock().await
+        {
+            return Err(CallError::Unreachable {
+                server: self.name().to_owned(),
+                reason: "nobody is there".to_owned(),
+            });
+        }
+        self.add_headers(stamp, principal, &mut headers).await?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri.unwrap_or(&self.uri).clone();
@@ -196,12 +228,12 @@ impl Remote {
     }
 
     /// Tells the server that a session is over. It may not care.
-    pub async fn end_session(&self, session: HeaderValue) {
+    pub async fn end_session(&self, session: HeaderValue, principal: &Principal) {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("mcp-session-id"), session);
         let (method, body) = (Method::DELETE, Bytes::new());
-        let _heard =
-            self.send(Outgoing { method, uri: None, headers, body, stamp: None, wait: Some(GOODBYE) }).await;
+        let (stamp, principal, wait) = (None, Some(principal), Some(GOODBYE));
+        let _heard = self.send(Outgoing { method, uri: None, headers, body, stamp, principal, wait }).await;
     }
 
     /// What a response that is no answer means. Nothing it points to is opened.
@@ -243,6 +275,8 @@ pub struct Outgoing<'a> {
     pub body: Bytes,
     /// Who is behind it.
     pub stamp: Option<&'a Stamp>,
+    /// Whose it is, also where nobody is behind it. None only to servers that have an address.
+    pub principal: Option<&'a Principal>,
     /// How long the head of the response may take.
     pub wait: Option<Duration>,
 }
@@ -265,14 +299,15 @@ pub fn post_headers() -> HeaderMap {
     headers
 }
 
-/// Connects to the address that was checked, and to no other.
+/// Connects to the address that was checked, and to no other; or through the door.
 #[derive(Debug, Clone)]
 struct Guarded {
     allow_private: bool,
+    door: Option<Arc<dyn Door>>,
 }
 
 impl Service<Uri> for Guarded {
-    type Response = TokioIo<TcpStream>;
+    type Response = TokioIo<Stream>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
@@ -281,10 +316,14 @@ impl Service<Uri> for Guarded {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        if let Some(door) = &self.door {
+            let opening = door.open();
+            return Box::pin(async move { Ok(TokioIo::new(Stream::Unix(opening.await?))) });
+        }
         let allow_private = self.allow_private;
         Box::pin(async move {
             match tokio::time::timeout(CONNECT, connect(&uri, allow_private)).await {
-                Ok(connected) => connected.map(TokioIo::new),
+                Ok(connected) => connected.map(|stream| TokioIo::new(Stream::Tcp(stream))),
                 Err(_late) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 10 s")),
             }
         })

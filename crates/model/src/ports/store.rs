@@ -75,6 +75,7 @@ pub struct NewSession {
     pub runtime: String,
     pub settings: String,
     pub workspace: String,
+    pub made_by: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +102,7 @@ pub struct NewRun {
     pub idempotency_key: Option<String>,
     pub output_schema: Option<String>,
     pub model: Option<String>,
+    pub asked_by: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -456,4 +458,7 @@ pub trait StoreForScheduler: Send + Sync {
         among: &[SessionId],
         before: UnixMillis,
     ) -> impl Future<Output = Result<Vec<Idle>, StoreError>> + Send;
+
+    /// Those among these that there are, or were, whoever's.
+    fn known(&self, among: &[SessionId]) -> impl Future<Output = Result<Vec<Session>, StoreError>> + Send;
 }

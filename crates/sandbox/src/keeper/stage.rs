@@ -23,7 +23,7 @@ use nix::unistd::{Gid, Uid, close, getppid, setgroups, setresgid, setresuid};
 use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, chownat, memfd_create};
 use rustix::process::{Rlimit, prlimit};
 
-use crate::beneath::trusted;
+use beneath::trusted;
 use crate::bwrap::{Descriptors, GROUP, HOSTS, PASSWD, Sources, System, arguments};
 use crate::process::Process;
 use crate::record::{Job, Record};

@@ -21,6 +21,7 @@ async fn a_run_is_what_was_submitted_through_all_its_states() {
         output_schema: wanted.output_schema.clone(),
         model: wanted.model.clone(),
         idempotency_key: wanted.idempotency_key.clone(),
+        asked_by: wanted.asked_by.clone(),
         message_id: None,
         state: RunState::Queued,
         cancel_requested: None,

@@ -17,6 +17,7 @@ async fn a_session_is_what_was_asked_for_and_is_found_again() {
         runtime: wanted.runtime.clone(),
         settings: wanted.settings.clone(),
         workspace: wanted.workspace.clone(),
+        made_by: wanted.made_by.clone(),
         agent_session: None,
         status: SessionStatus::Live,
         created_at: at(7),

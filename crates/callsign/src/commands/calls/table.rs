@@ -10,14 +10,14 @@ const NARROWEST: usize = 80;
 
 /// What is known of where a table goes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Page {
+pub(in crate::commands) struct Page {
     /// None: as wide as it gets. Programs that read it want whole ids.
-    pub(super) width: Option<usize>,
-    pub(super) colour: bool,
+    pub(in crate::commands) width: Option<usize>,
+    pub(in crate::commands) colour: bool,
 }
 
 impl Page {
-    pub(super) fn of_stdout(environment: Environment<'_>) -> Self {
+    pub(in crate::commands) fn of_stdout(environment: Environment<'_>) -> Self {
         let stdout = std::io::stdout();
         let terminal = stdout.is_terminal();
         let said = environment.get("COLUMNS").and_then(|columns| columns.trim().parse().ok());
@@ -35,7 +35,7 @@ impl Page {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
+pub(in crate::commands) struct Column {
     title: &'static str,
     /// How narrow it may become. None: what is in it is never cut.
     least: Option<usize>,
@@ -53,29 +53,29 @@ enum Align {
 }
 
 impl Column {
-    pub(super) const fn fixed(title: &'static str) -> Self {
+    pub(in crate::commands) const fn fixed(title: &'static str) -> Self {
         Self { title, least: None, optional: false, align: Align::Left }
     }
 
-    pub(super) const fn number(title: &'static str) -> Self {
+    pub(in crate::commands) const fn number(title: &'static str) -> Self {
         Self { align: Align::Right, ..Self::fixed(title) }
     }
 
-    pub(super) const fn id(title: &'static str, least: usize) -> Self {
+    pub(in crate::commands) const fn id(title: &'static str, least: usize) -> Self {
         Self { least: Some(least), ..Self::fixed(title) }
     }
 
-    pub(super) const fn optional(self) -> Self {
+    pub(in crate::commands) const fn optional(self) -> Self {
         Self { optional: true, ..self }
     }
 
-    pub(super) const fn rest(title: &'static str, least: usize) -> Self {
+    pub(in crate::commands) const fn rest(title: &'static str, least: usize) -> Self {
         Self { align: Align::Rest, ..Self::id(title, least).optional() }
     }
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cell {
+pub(in crate::commands) struct Cell {
     /// The lines of a tree, which are never cut.
     lead: String,
     text: String,
@@ -83,7 +83,7 @@ pub(super) struct Cell {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tint {
+pub(in crate::commands) enum Tint {
     Good,
     Bad,
     Odd,
@@ -102,15 +102,15 @@ impl Tint {
 }
 
 impl Cell {
-    pub(super) fn new(text: impl Into<String>) -> Self {
+    pub(in crate::commands) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    pub(super) fn led(lead: String, text: impl Into<String>) -> Self {
+    pub(in crate::commands) fn led(lead: String, text: impl Into<String>) -> Self {
         Self { lead, text: text.into(), tint: None }
     }
 
-    pub(super) fn tinted(self, tint: Option<Tint>) -> Self {
+    pub(in crate::commands) fn tinted(self, tint: Option<Tint>) -> Self {
         Self { tint, ..self }
     }
 
@@ -121,7 +121,7 @@ impl Cell {
 
 /// How wide each column is.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(in crate::commands) struct Layout {
     columns: &'static [Column],
     /// None: it is left out.
     widths: Vec<Option<usize>>,
@@ -131,14 +131,14 @@ pub(super) struct Layout {
 
 /// Whether rows may come that were not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum More {
+pub(in crate::commands) enum More {
     No,
     Perhaps,
 }
 
 impl Layout {
     /// Fits the columns to these rows, the widest first.
-    pub(super) fn fit(columns: &'static [Column], rows: &[Vec<Cell>], page: Page, more: More) -> Self {
+    pub(in crate::commands) fn fit(columns: &'static [Column], rows: &[Vec<Cell>], page: Page, more: More) -> Self {
         let widths = columns.iter().enumerate().map(|(at, column)| {
             let widest = rows.iter().filter_map(|row| row.get(at)).map(Cell::width).max().unwrap_or(0);
             if widest == 0 && column.optional && more == More::No {
@@ -178,12 +178,12 @@ impl Layout {
         shown.clone().sum::<usize>() + self.gap * shown.count().saturating_sub(1)
     }
 
-    pub(super) fn head(&self) -> String {
+    pub(in crate::commands) fn head(&self) -> String {
         let titles: Vec<Cell> = self.columns.iter().map(|column| Cell::new(column.title)).collect();
         self.line(&titles)
     }
 
-    pub(super) fn line(&self, row: &[Cell]) -> String {
+    pub(in crate::commands) fn line(&self, row: &[Cell]) -> String {
         let mut line = String::new();
         let mut owed = 0;
         let shown = self.columns.iter().zip(&self.widths).zip(row);

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use model::settings::Secret;
+use model::settings::{Provider, Secret};
 use serde::{Deserialize, Serialize};
 
-use super::variables::{SECRETS, Variables};
+use super::variables::{PROVIDER, SECRETS, Variables};
 
 /// Variables that were found to be right, without the key. To be kept as JSON; the key goes elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,11 @@ impl Document {
 
     pub fn from_json(text: &str) -> Result<Self, BadDocument> {
         serde_json::from_str(text).map_err(BadDocument::Garbled)
+    }
+
+    /// The provider that is named; None: the configuration's.
+    pub fn provider(&self) -> Option<Provider> {
+        self.variables.get(PROVIDER).and_then(|name| Provider::parse(name))
     }
 
     /// Whether a key is kept apart.

@@ -82,8 +82,16 @@ fn syntax_errors_come_with_the_other_mistakes_and_without_echoes() {
 }
 
 #[test]
-fn keys_of_later_versions_are_named_and_not_ignored() {
-    check("[sessions]\nx = 1\n", &["1:2: `sessions` is not available in this version of callsign"]);
+fn mistakes_about_sessions_stand_among_the_others_once_each_and_in_order() {
+    check(
+        "[sessions]\nmax_hot = 0\n[serve]\nport = 1\n[sessions.limits]\ncores = 1\n[ledger\n",
+        &[
+            "2:11: `sessions.max_hot` must be 1 to 10000 boxes",
+            "4:1: unknown key `port`; this table takes listen, auth, allowed_origins",
+            "6:1: unknown key `cores`; this table takes memory, pids, cpus, disk",
+            "7:8: unclosed table, expected `]`",
+        ],
+    );
 }
 
 #[test]
@@ -91,7 +99,7 @@ fn unknown_keys_and_tables_of_the_wrong_shape() {
     check(
         "x = 1\n",
         &[
-            "1:1: unknown key `x`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry",
+            "1:1: unknown key `x`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry, sessions",
         ],
     );
     check("servers = 1\n", &["1:11: `servers` must be a table, not an integer"]);
@@ -342,7 +350,7 @@ fn columns_count_characters_and_no_byte_order_mark() {
     check(
         "\u{feff}x = 1\n",
         &[
-            "1:1: unknown key `x`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry",
+            "1:1: unknown key `x`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry, sessions",
         ],
     );
     check_stdio(

@@ -33,6 +33,7 @@ fn config(servers: Vec<ServerSpec>) -> Config {
         hooks: HooksConfig::default(),
         ledger: LedgerConfig::default(),
         telemetry: None,
+        sessions: SessionSettings::default(),
         path: None,
         warnings: Vec::new(),
     }
@@ -133,6 +134,9 @@ redact = ['case-[0-9]+']
 otlp = "https://collector.example"
 headers = { Authorization = "Bearer {env:TRACKER_TOKEN}" }
 service = "mine"
+
+[sessions]
+max_hot = 3
 "#;
 
 fn tracker() -> ServerSpec {
@@ -239,6 +243,7 @@ fn every_key_arrives() {
         servers: vec![tracker(), clumsies(), here, one],
         serve: ServeConfig {
             listen: "[::1]:0".parse().unwrap(),
+            is_chosen: true,
             auth: Auth::None,
             allowed_origins: vec!["https://app.example:8443".to_owned(), "vscode-webview://abc".to_owned()],
         },
@@ -257,6 +262,7 @@ fn every_key_arrives() {
             headers: vec![("Authorization".to_owned(), "Bearer sk-CANARY-7f3a".to_owned())],
             service: "mine".to_owned(),
         }),
+        sessions: SessionSettings { max_hot: 3, ..SessionSettings::default() },
         path: None,
         warnings: vec![
             warning(5, 20, "`headers_command` is not a file: /etc/mint-token"),

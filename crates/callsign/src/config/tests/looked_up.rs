@@ -58,9 +58,11 @@ fn the_nearest_file_wins_and_wrap_never_reads_the_directory_it_is_in() {
         Places::new(&[(HERE, ""), (USERS, ""), ("other.toml", ""), ("x/callsign/callsign.toml", "")]);
     let wrapped = node();
     let wrap = Purpose::Wrap(&wrapped);
-    let rows: [(_, _, &[_], _); 6] = [
+    let rows: [(_, _, &[_], _); 8] = [
         (Purpose::Serve, None, &[], HERE),
         (wrap, None, &[], USERS),
+        (Purpose::Background, None, &[], USERS),
+        (Purpose::Background, None, &[("CALLSIGN_CONFIG", "other.toml")], "other.toml"),
         (wrap, None, &[("XDG_CONFIG_HOME", "x")], "x/callsign/callsign.toml"),
         (Purpose::Serve, None, &[("CALLSIGN_CONFIG", "other.toml")], "other.toml"),
         (wrap, Some("callsign.toml"), &[("CALLSIGN_CONFIG", "other.toml")], HERE),
@@ -83,6 +85,7 @@ fn no_file_is_the_empty_configuration_and_a_named_one_must_be_there() {
         hooks: HooksConfig::default(),
         ledger: LedgerConfig::default(),
         telemetry: None,
+        sessions: SessionSettings::default(),
         path: None,
         warnings: Vec::new(),
     };

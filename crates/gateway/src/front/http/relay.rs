@@ -202,6 +202,7 @@ async fn send(
         headers: outbound,
         body: stamp.as_ref().map_or_else(|| message.bytes().clone(), |stamp| stamp.put_into(message)),
         stamp: stamp.as_deref(),
+        principal: Some(&inbound.principal),
         wait: remote.options.timeout,
     };
     let response = remote.send(outgoing).await?;
@@ -295,6 +296,7 @@ pub(super) async fn pass(front: &Arc<Front>, inbound: &Inbound, remote: &Arc<Rem
             headers: passed_on(&inbound.parts.headers, session.as_deref()),
             body: Bytes::new(),
             stamp: None,
+            principal: Some(&inbound.principal),
             wait: remote.options.timeout,
         };
         let sent = remote.send(outgoing).await;

@@ -358,8 +358,8 @@ impl Session {
             Backend::Remote(remote) => {
                 let session = self.lock().upstream.take();
                 if let Some(session) = session {
-                    let there = Arc::clone(remote);
-                    remote.tasks.spawn(async move { there.end_session(session).await });
+                    let (there, principal) = (Arc::clone(remote), self.connection.principal.clone());
+                    remote.tasks.spawn(async move { there.end_session(session, &principal).await });
                 }
             }
         }

@@ -155,7 +155,7 @@ impl Bridge {
             link.end(&CallError::Exited { server, how, stderr: String::new() });
         }
         if let Some(session) = session {
-            self.remote.end_session(session).await;
+            self.remote.end_session(session, &self.connection.principal).await;
         }
     }
 
@@ -499,6 +499,7 @@ impl Bridge {
             headers,
             body: stamp.as_ref().map_or_else(|| message.bytes().clone(), |stamp| stamp.put_into(message)),
             stamp: stamp.as_deref(),
+            principal: Some(&self.connection.principal),
             wait: self.remote.options.timeout,
         };
         self.remote.send(outgoing).await
@@ -511,10 +512,9 @@ impl Bridge {
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
             headers.insert(LAST_EVENT_ID, last);
         }
-        let body = Bytes::new();
-        let outgoing =
-            Outgoing { method: Method::GET, uri: None, headers, body, stamp: None, wait: Some(ACCEPTED) };
-        self.remote.send(outgoing).await
+        let (method, body) = (Method::GET, Bytes::new());
+        let (stamp, principal, wait) = (None, Some(&self.connection.principal), Some(ACCEPTED));
+        self.remote.send(Outgoing { method, uri: None, headers, body, stamp, principal, wait }).await
     }
 
     fn add_session(&self, headers: &mut HeaderMap) {

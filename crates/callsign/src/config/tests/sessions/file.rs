@@ -284,9 +284,3 @@ fn limits_that_nothing_can_run_in() {
         );
     }
 }
-
-#[test]
-fn the_section_is_still_refused_where_a_configuration_is_read() {
-    let expected = ["1:2: `sessions` is not available in this version of callsign"];
-    assert_eq!(mistakes("[sessions]\nprovider = \"opnai\"\n", Purpose::Serve), expected);
-}

@@ -72,6 +72,8 @@ pub struct Entry {
     pub path: PathBuf,
     pub size: u64,
     pub modified: SystemTime,
+    /// When the file or what is known of it last changed. Unlike `modified`, nobody sets this.
+    pub changed: SystemTime,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -141,7 +143,8 @@ impl Root {
                     if listing.files.len() == caps.files {
                         break;
                     }
-                    listing.files.push(Entry { path, size: size(&stat), modified: modified(&stat) });
+                    let (modified, changed) = (modified(&stat), changed(&stat));
+                    listing.files.push(Entry { path, size: size(&stat), modified, changed });
                 }
                 Some(_) => {}
             }
@@ -151,7 +154,7 @@ impl Root {
         Ok(listing)
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+    pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
@@ -191,7 +194,7 @@ impl Root {
 
 /// Everything beneath a directory, one entry at a time, with one directory open at most.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub struct Walk {
     root: Root,
     depth: usize,
     waiting: Vec<PathBuf>,
@@ -199,18 +202,19 @@ pub(crate) struct Walk {
     cut: bool,
 }
 
-pub(crate) struct Found {
-    pub(crate) path: PathBuf,
-    pub(crate) stat: Stat,
+#[derive(Debug)]
+pub struct Found {
+    pub path: PathBuf,
+    pub stat: Stat,
 }
 
 impl Walk {
-    pub(crate) fn new(root: Root, depth: usize) -> Self {
+    pub fn new(root: Root, depth: usize) -> Self {
         Self { root, depth, waiting: vec![PathBuf::new()], current: None, cut: false }
     }
 
     /// Whether something lay too deep to be looked at.
-    pub(crate) fn cut(&self) -> bool {
+    pub fn cut(&self) -> bool {
         self.cut
     }
 
@@ -276,9 +280,16 @@ fn size(stat: &Stat) -> u64 {
 }
 
 fn modified(stat: &Stat) -> SystemTime {
-    let seconds = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
-    let nanos = Duration::from_nanos(stat.st_mtime_nsec);
-    SystemTime::UNIX_EPOCH + seconds + nanos
+    time(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+fn changed(stat: &Stat) -> SystemTime {
+    time(stat.st_ctime, stat.st_ctime_nsec)
+}
+
+fn time(seconds: i64, nanos: u64) -> SystemTime {
+    let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(nanos)
 }
 
 fn system(errno: Errno) -> BeneathError {
@@ -286,7 +297,7 @@ fn system(errno: Errno) -> BeneathError {
 }
 
 /// Opens a directory that the caller trusts, for something other than reading it.
-pub(crate) fn trusted(path: &Path) -> io::Result<OwnedFd> {
+pub fn trusted(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }

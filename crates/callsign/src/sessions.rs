@@ -1,0 +1,109 @@
+//! Sessions, put together: the store, boxes, the agent, the desk, and the tools in front of it.
+
+mod rooms;
+mod routes;
+mod settler;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use model::ports::sandbox::{Gravity, Level, Sandbox as _};
+use model::settings::{BoxIsolation, SessionSettings};
+use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
+use sessions::{Check, Desk, Engine, Layout, Live, Options, Rooms as _, World};
+use sha2::Digest as _;
+use store::{Place, SqliteStore};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::Environment;
+use crate::daemon::sessions::Surroundings;
+use crate::daemon::socket::Service;
+use crate::keeping;
+use crate::state::StateDir;
+use rooms::{LocalRooms, RealWorld};
+use settler::FromVariables;
+
+/// How long it is believed that boxes can be made: finding out starts a process.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// Opens the store, takes over what a daemon before left, and starts to see to sessions until `stop`.
+pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
+    let Surroundings { state, settings, tasks, stop, .. } = around;
+    let store = SqliteStore::open(&Place::of(state.path())).await?;
+    let store = Arc::new(store);
+    let now = settings.borrow().clone();
+    let path = Environment::of_process().get("PATH").map(OsString::from).unwrap_or_default();
+    let sandbox = local_sandbox(&state, &now, &path);
+    let owned = sandbox.own().await?.context("another process owns the boxes of this state directory")?;
+    let settler = FromVariables { base: settings.clone(), path: path.clone() };
+    let rooms =
+        Arc::new(LocalRooms { sandbox, base: settings, bare: now.isolation == BoxIsolation::None, path });
+    let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
+    let world: Arc<dyn World> = Arc::new(RealWorld);
+    let options = Options { max_hot: now.max_hot, idle: now.idle };
+    let mut engine = Engine::new(
+        Arc::clone(&store),
+        Arc::clone(&rooms),
+        Arc::clone(&live),
+        (layout.clone(), Arc::clone(&world)),
+        options,
+    );
+    engine.recover().await.context("what was left of the sessions could not be taken over")?;
+    let kept = Arc::clone(&store);
+    tasks.spawn(async move {
+        engine.run(stop).await;
+        kept.close().await;
+        drop(owned);
+    });
+    let desk = Desk::new(store, live, layout, world, check(rooms));
+    let tools = Arc::new(api::tools::service(desk.clone(), Arc::new(settler)));
+    Ok(routes::service(tools, desk))
+}
+
+/// The boxes of a state directory, as the settings want them.
+pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsString) -> LocalSandbox {
+    // The same for every daemon on this directory, and no other.
+    let digest = sha2::Sha256::digest(state.path().as_os_str().as_encoded_bytes());
+    let owner: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    LocalSandbox::new(LocalOptions {
+        root: state.file("boxes"),
+        owner,
+        // The program that runs, also if its file has been replaced since.
+        keeper: KeeperCommand {
+            program: PathBuf::from("/proc/self/exe"),
+            args: vec![keeping::BOX.to_owned()],
+        },
+        path: std::env::split_paths(path).collect(),
+        level: match settings.isolation {
+            BoxIsolation::Bubblewrap => Level::Bubblewrap,
+            BoxIsolation::None => Level::Nothing,
+        },
+        groups: Groups::Found,
+    })
+}
+
+/// Whether a session that is made now could be run.
+fn check(rooms: Arc<LocalRooms>) -> Check {
+    let (sender, _) = watch::channel(None::<Instant>);
+    let good = Arc::new(sender);
+    Arc::new(move || {
+        let (rooms, good) = (Arc::clone(&rooms), Arc::clone(&good));
+        Box::pin(async move {
+            if good.borrow().is_some_and(|at| at.elapsed() < BELIEVED) {
+                return Ok(());
+            }
+            let ability = rooms.sandbox().probe().await.map_err(|error| error.to_string())?;
+            let missing = ability.missing.iter().filter(|missing| missing.gravity == Gravity::Refuses);
+            let missing: Vec<String> = missing.map(ToString::to_string).collect();
+            if !missing.is_empty() {
+                return Err(missing.join("; "));
+            }
+            good.send_replace(Some(Instant::now()));
+            Ok(())
+        })
+    })
+}

@@ -1,0 +1,62 @@
+//! What a session is made with: the variables that came with it, over the settings of this daemon.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use api::tools::{Settled, Settler};
+use model::ports::store::ImageChoice;
+use model::settings::{Image, ModelName, Runtime, SessionSettings};
+use tokio::sync::watch;
+
+use crate::config::sessions::{Document, Variables, resolve};
+use crate::opencode;
+
+#[derive(Debug, Clone)]
+pub(super) struct FromVariables {
+    pub(super) base: watch::Receiver<Arc<SessionSettings>>,
+    /// Where programs are sought.
+    pub(super) path: OsString,
+}
+
+impl Settler for FromVariables {
+    fn settle(&self, variables: BTreeMap<String, String>, image: Option<&str>) -> Result<Settled, String> {
+        let resolved =
+            resolve(&self.base.borrow(), &Variables::new(variables)).map_err(|errors| errors.to_string())?;
+        let settings = resolved.settings;
+        match settings.runtime {
+            Runtime::Local => {}
+            Runtime::Docker => {
+                let problem = "the runtime docker is not available yet; set MCP_RUNTIME_MODE=local, or `runtime = \
+                               \"local\"` in [sessions]";
+                return Err(problem.to_owned());
+            }
+        }
+        // Said now rather than by the first task.
+        opencode::find(&settings.command, &self.path)?;
+        let mut warnings: Vec<String> = resolved.warnings.iter().map(ToString::to_string).collect();
+        let image = match image {
+            None => ImageChoice::Default(settings.image.as_str().to_owned()),
+            Some(image) => {
+                let image = Image::new(image).map_err(|error| format!("`image`: {error}"))?;
+                warnings.push(format!(
+                    "`image` is kept with the session, and has no effect: a {} box has the system of this machine",
+                    settings.runtime.name()
+                ));
+                ImageChoice::Asked(image.as_str().to_owned())
+            }
+        };
+        let document = resolved.document.to_json().map_err(|error| error.to_string())?;
+        let runtime = settings.runtime.name().to_owned();
+        Ok(Settled { runtime, image, settings: document, key: resolved.key, warnings })
+    }
+
+    fn check_model(&self, settings: &str, model: &str) -> Result<(), String> {
+        let document = Document::from_json(settings).map_err(|error| error.to_string())?;
+        let provider = document.provider().unwrap_or_else(|| self.base.borrow().provider());
+        let example = provider.example();
+        ModelName::parse(provider, model).map(drop).map_err(|error| {
+            format!("{error}; models of this session are written `{provider}/NAME`, such as `{example}`")
+        })
+    }
+}

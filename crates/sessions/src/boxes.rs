@@ -1,0 +1,239 @@
+//! A session's box: found again, or made, with an agent in it that answers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::ports::agent::{Agent as _, AgentError};
+use model::ports::sandbox::{
+    BoxInfo, BoxName, BoxState, Cause, Ending, Exit, Hits, How, Sandbox, SandboxError,
+};
+use model::session::{Session, SessionId};
+use model::settings::SessionSettings;
+use tokio::time::{Instant, sleep};
+
+use crate::layout::SessionDirs;
+use crate::world::{Access, Rooms};
+
+/// How often is looked whether a box that should run does.
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
+/// How long an agent has to end by itself.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
+/// How long a box that was found may take to answer: it runs, so it is not starting any more.
+const FOUND: Duration = Duration::from_secs(90);
+/// How often a box is made anew that ended while it started: its port may have been taken meanwhile.
+const TRIES: u32 = 2;
+
+/// A box with an agent that answers.
+#[derive(Debug)]
+pub(crate) struct Ready<A> {
+    pub(crate) agent: A,
+    pub(crate) info: BoxInfo,
+    pub(crate) how: How,
+    pub(crate) version: String,
+}
+
+/// Why there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NoBox {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// Another attempt may do better at once.
+    again: bool,
+}
+
+impl NoBox {
+    fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), again: false }
+    }
+
+    /// It ended while it started: mostly because somebody took its port meanwhile.
+    fn ended(message: impl Into<String>) -> Self {
+        Self { again: true, ..Self::new("box_ended", message) }
+    }
+}
+
+pub(crate) fn name_of(session: &SessionId) -> Result<BoxName, NoBox> {
+    BoxName::new(session.as_str()).map_err(|error| NoBox::new("box_failed", error.to_string()))
+}
+
+/// All that is known of a session, to make its box from.
+#[derive(Debug)]
+pub(crate) struct Plans<'a, R> {
+    pub(crate) rooms: &'a Arc<R>,
+    pub(crate) session: &'a Session,
+    pub(crate) settings: &'a SessionSettings,
+    pub(crate) dirs: &'a SessionDirs,
+    /// A model that the agent has to know besides the configured ones.
+    pub(crate) model: Option<&'a str>,
+}
+
+impl<R: Rooms> Plans<'_, R> {
+    /// May be called again after any failure, by anybody who has the session's lease.
+    pub(crate) async fn ready(&self) -> Result<Ready<R::Agent>, NoBox> {
+        let mut tries = 1;
+        loop {
+            match self.attempt().await {
+                Err(NoBox { again: true, .. }) if tries < TRIES => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    async fn attempt(&self) -> Result<Ready<R::Agent>, NoBox> {
+        self.dirs.make().map_err(|error| unusable(&error))?;
+        let name = name_of(&self.session.id)?;
+        let sandbox = self.rooms.sandbox();
+        let state = sandbox.state(&name).await.map_err(|error| unstarted(&error))?;
+        let access = match (state, self.dirs.access()) {
+            // The one it was started with, or is being started with by somebody who was cut off.
+            (BoxState::Running(_) | BoxState::Starting, Some(access)) if self.knows(&access) => access,
+            (BoxState::Running(_) | BoxState::Starting, Some(access)) => {
+                sandbox.stop(&name, GRACE).await.map_err(|error| unstarted(&error))?;
+                self.new_access(access.models)?
+            }
+            (BoxState::Running(_) | BoxState::Starting, None) => {
+                // Nobody can get in any more.
+                sandbox.kill(&name).await.map_err(|error| unstarted(&error))?;
+                self.new_access(Vec::new())?
+            }
+            (BoxState::Absent | BoxState::Ended(_), before) => {
+                self.new_access(before.map(|access| access.models).unwrap_or_default())?
+            }
+        };
+        let spec = self.rooms.spec(self.session, self.settings, &access, self.dirs);
+        let started = sandbox.start(spec.map_err(|why| NoBox::new("box_refused", why))?).await;
+        let started = started.map_err(|error| unstarted(&error))?;
+        let agent = self.rooms.agent(&access, self.settings);
+        let within = match started.how {
+            How::Made => self.settings.start_timeout,
+            How::Found => FOUND,
+        };
+        let ready = tokio::select! {
+            ready = agent.ready(within) => ready,
+            ending = ended(sandbox, &name) => {
+                return Err(NoBox::ended(format!("the agent ended while it started: {}", told(&ending))));
+            }
+        };
+        match ready {
+            Ok(ready) => Ok(Ready { agent, info: started.info, how: started.how, version: ready.version }),
+            Err(error) => {
+                // It listens and does not answer, or nobody knows how to get in: the next attempt begins anew.
+                let _gone = sandbox.kill(&name).await;
+                Err(not_ready(&error, within))
+            }
+        }
+    }
+
+    fn knows(&self, access: &Access) -> bool {
+        let configured = [&self.settings.model, self.settings.small_model()];
+        self.model.is_none_or(|model| {
+            access.models.iter().any(|known| known == model)
+                || configured.iter().any(|known| known.to_string() == model)
+        })
+    }
+
+    fn new_access(&self, models: Vec<String>) -> Result<Access, NoBox> {
+        let access = self.rooms.access().map_err(|why| NoBox::new("box_failed", why))?;
+        let mut access = Access { models, ..access };
+        if let Some(model) = self.model
+            && !self.knows(&access)
+        {
+            access.models.push(model.to_owned());
+        }
+        self.dirs.keep_access(&access).map_err(|error| unusable(&error))?;
+        Ok(access)
+    }
+}
+
+fn unusable(error: &io::Error) -> NoBox {
+    NoBox::new("files_failed", format!("the session's directories cannot be used: {error}"))
+}
+
+/// Waits until a box does not run. A look that fails says nothing.
+pub(crate) async fn ended(sandbox: &impl Sandbox, name: &BoxName) -> Ending {
+    loop {
+        sleep(LOOK).await;
+        match sandbox.state(name).await {
+            Ok(BoxState::Ended(ending)) => return ending,
+            Ok(BoxState::Absent) => {
+                let (cause, exit) = (Cause::Lost, Exit::Unknown);
+                return Ending { cause, exit, hits: Hits::default(), message: None };
+            }
+            Ok(BoxState::Running(_) | BoxState::Starting) | Err(_) => {}
+        }
+    }
+}
+
+/// How a box ended, for a person.
+pub(crate) fn told(ending: &Ending) -> String {
+    let cause = match ending.cause {
+        Cause::Exited => "it ended by itself",
+        Cause::Asked => "it was stopped",
+        Cause::Orphaned => "there was no daemon for longer than orphan_grace",
+        Cause::Memory => "it used more memory than its limit (limits.memory)",
+        Cause::Pids => "it had more processes than its limit (limits.pids)",
+        Cause::Disk => "it used more disk than its limit (limits.disk)",
+        Cause::NotStarted => "it did not start",
+        Cause::Lost => "its box was killed",
+    };
+    let exit = match ending.exit {
+        Exit::Code(code) => format!(", exit code {code}"),
+        Exit::Signal(signal) => format!(", signal {signal}"),
+        Exit::Unknown => String::new(),
+    };
+    let said = ending.message.as_deref().map(str::trim).filter(|said| !said.is_empty());
+    let said = said.map(|said| format!("; it said last: {said}")).unwrap_or_default();
+    format!("{cause}{exit}{said}")
+}
+
+/// The code of a run whose box ended.
+pub(crate) fn code_of(ending: &Ending) -> &'static str {
+    match ending.cause {
+        Cause::Memory => "out_of_memory",
+        Cause::Pids => "too_many_processes",
+        Cause::Disk => "disk_full",
+        Cause::Exited | Cause::Asked | Cause::Orphaned | Cause::NotStarted | Cause::Lost => "agent_crashed",
+    }
+}
+
+fn unstarted(error: &SandboxError) -> NoBox {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
+    let message = format!("{error}{source}");
+    let code = match error {
+        SandboxError::Unable(_) => "no_box",
+        SandboxError::NotEnforced(_) => "limits_not_enforced",
+        SandboxError::BadSpec(_) => "box_refused",
+        SandboxError::NotStarted(_) => return NoBox::ended(message),
+        SandboxError::TooSlow(_) | SandboxError::Runs | SandboxError::System { .. } => "box_failed",
+    };
+    NoBox::new(code, message)
+}
+
+fn not_ready(error: &AgentError, within: Duration) -> NoBox {
+    match error {
+        AgentError::NoAnswer { .. } | AgentError::Unreachable { .. } => NoBox::new(
+            "agent_start_timeout",
+            format!("the agent did not answer within {} s of its start: {error}; a slow machine needs a longer start_timeout", within.as_secs()),
+        ),
+        AgentError::Unauthorized
+        | AgentError::Unknown { .. }
+        | AgentError::Refused { .. }
+        | AgentError::Uncertain { .. }
+        | AgentError::Protocol { .. } => NoBox::new(error.code(), error.to_string()),
+    }
+}
+
+/// Ends a session's box, whatever it does.
+pub(crate) async fn stop(sandbox: &impl Sandbox, session: &SessionId, grace: Duration) {
+    let Ok(name) = name_of(session) else { return };
+    let until = Instant::now() + Duration::from_mins(1);
+    // It must not be left without an owner: what fails is tried again.
+    while let Err(error) = sandbox.stop(&name, grace).await {
+        tracing::warn!(%session, %error, "the box did not stop");
+        if Instant::now() > until {
+            return;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,381 @@
+//! The one who runs the sessions of all principals: takes over what was left, gives places, ends what is idle.
+//!
+//! One task. It looks when the bell rings, when a worker ends, and now and then; what it finds in the store is the truth,
+//! so a ring that is missed costs a moment and nothing else.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Principal;
+use model::ports::sandbox::{BoxState, Sandbox as _};
+use model::ports::store::{Recovery, Store, StoreError, StoreForScheduler, TakeOver, Written};
+use model::session::{OwnerId, SessionId, SessionStatus, UnixMillis};
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{Decision, Doing, Placed, Rules, Waits, admit};
+use crate::layout::Layout;
+use crate::live::{Live, Temper};
+use crate::worker::{Left, Orders, Shared, Worker};
+use crate::world::{Rooms, World};
+
+/// How often is looked although nothing rang.
+const TICK: Duration = Duration::from_secs(1);
+/// How often is said that we are alive, and how long that counts.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+const ALIVE: Duration = Duration::from_secs(30);
+/// How long one may wait before others give way.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many that wait are looked at.
+const LOOKED_AT: u32 = 256;
+/// How long workers have to stop their boxes at the end.
+const GOODBYE: Duration = Duration::from_secs(10);
+/// How long a session that gave trouble is left alone, at first and at most.
+const TROUBLE: Duration = Duration::from_secs(1);
+const MOST_TROUBLE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How many boxes there may be at a time.
+    pub max_hot: usize,
+    /// How long one may rest.
+    pub idle: Duration,
+}
+
+pub struct Engine<S, R> {
+    shared: Arc<Shared<S, R>>,
+    rules: Rules,
+    workers: HashMap<SessionId, Hired>,
+    tasks: JoinSet<Left>,
+    by_task: HashMap<Id, SessionId>,
+    /// Runs that somebody left: their sessions come before all others.
+    left: VecDeque<(Waits, Principal)>,
+    /// Sessions that are to end, and need no place for that.
+    ending: Vec<(SessionId, Principal)>,
+    trouble: HashMap<SessionId, (Instant, Duration)>,
+}
+
+#[derive(Debug)]
+struct Hired {
+    principal: Principal,
+    orders: Orders,
+    since: UnixMillis,
+    /// It ends what there is, and takes no place.
+    only_ends: bool,
+}
+
+impl<S, R> fmt::Debug for Engine<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl<S, R> Engine<S, R>
+where
+    S: Store + StoreForScheduler + 'static,
+    R: Rooms,
+{
+    /// `store`, `live` and `layout` are those of the desk.
+    pub fn new(
+        store: Arc<S>,
+        rooms: Arc<R>,
+        live: Arc<Live>,
+        (layout, world): (Layout, Arc<dyn World>),
+        options: Options,
+    ) -> Self {
+        let owner = OwnerId::new(world.stamp());
+        let rules = Rules { places: options.max_hot.max(1), rest: options.idle, patience: PATIENCE };
+        Self {
+            shared: Arc::new(Shared { store, rooms, live, layout, world, owner }),
+            rules,
+            workers: HashMap::new(),
+            tasks: JoinSet::new(),
+            by_task: HashMap::new(),
+            left: VecDeque::new(),
+            ending: Vec::new(),
+            trouble: HashMap::new(),
+        }
+    }
+
+    /// Takes over what a daemon before left: runs, boxes, sessions that were to end. The caller has made sure that there
+    /// is no other daemon on this store. To be called once, before [`Self::run`].
+    pub async fn recover(&mut self) -> Result<(), StoreError> {
+        let Shared { store, world, owner, .. } = &*self.shared;
+        store.enroll(owner, TakeOver::Everybody, until(world.now())).await?;
+        let Recovery { running, terminating } = store.recover(world.now()).await?;
+        for run in running {
+            let waits = Waits { session: run.session, since: run.created_at };
+            self.left.push_back((waits, run.principal));
+        }
+        self.ending.extend(terminating.into_iter().map(|session| (session.id, session.principal)));
+        self.find_boxes().await?;
+        self.collect().await
+    }
+
+    /// Boxes that run belong to their sessions; those of nobody end.
+    async fn find_boxes(&mut self) -> Result<(), StoreError> {
+        let found = match self.shared.rooms.sandbox().find_all().await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(%error, "boxes of a daemon before cannot be found");
+                return Ok(());
+            }
+        };
+        let named = |name: &model::ports::sandbox::BoxName| SessionId::parse(name.as_str()).ok();
+        let ids: Vec<SessionId> = found.iter().filter_map(|(name, _)| named(name)).collect();
+        let known = self.shared.store.known(&ids).await?;
+        for (name, state) in found {
+            let session = known.iter().find(|session| session.id.as_str() == name.as_str());
+            let ours = session.filter(|session| match session.status {
+                SessionStatus::Live | SessionStatus::Terminating { .. } => true,
+                SessionStatus::Terminated { .. } => false,
+            });
+            match (ours, state) {
+                (Some(session), BoxState::Running(_) | BoxState::Starting) => {
+                    let now = self.shared.world.now();
+                    self.shared.live.set(&session.id, Temper::Ready, now);
+                    self.left.retain(|(waits, _)| waits.session != session.id);
+                    self.ending.retain(|(id, _)| *id != session.id);
+                    self.hire(&session.id, &session.principal, false);
+                }
+                // How it ended is told when its run is taken over.
+                (Some(_), BoxState::Ended(_) | BoxState::Absent) => {}
+                (None, _) => {
+                    tracing::info!(%name, "a box of nobody is ended");
+                    let sandbox = self.shared.rooms.sandbox();
+                    let ended = async { sandbox.kill(&name).await.map(drop).and(sandbox.forget(&name).await) };
+                    if let Err(error) = ended.await {
+                        tracing::warn!(%name, %error, "a box of nobody could not be ended");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Directories of sessions that never came to be: whoever made one was cut off.
+    async fn collect(&self) -> Result<(), StoreError> {
+        let Shared { store, layout, .. } = &*self.shared;
+        let all = match layout.all() {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::warn!(%error, "the sessions' directories cannot be listed");
+                return Ok(());
+            }
+        };
+        let known = store.known(&all).await?;
+        for session in all {
+            let of = known.iter().find(|known| known.id == session).map(|known| known.status);
+            let is_kept = match of {
+                None => false,
+                Some(SessionStatus::Terminated { keep: model::session::Keep::Nothing, .. }) => false,
+                Some(
+                    SessionStatus::Live | SessionStatus::Terminating { .. } | SessionStatus::Terminated { .. },
+                ) => true,
+            };
+            if !is_kept {
+                tracing::info!(%session, "a directory of nobody is removed");
+                if let Err(error) = layout.of(&session).remove() {
+                    tracing::warn!(%session, %error, "a directory of nobody could not be removed");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs until `stop`. Boxes at rest are stopped then; those at work go on, and whoever comes next finds them.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let live = Arc::clone(&self.shared.live);
+        let mut tick = interval(TICK);
+        let mut beat = interval(HEARTBEAT);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = live.bell.notified() => {}
+                Some(ended) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => {
+                    self.dismiss(ended);
+                }
+                _ = tick.tick() => {}
+                _ = beat.tick() => if !self.heartbeat().await { break },
+            }
+            if let Err(error) = self.round().await {
+                tracing::warn!(%error, "who waits cannot be seen; it is looked again in a moment");
+            }
+        }
+        self.goodbye().await;
+    }
+
+    /// False: somebody else has taken over everything.
+    async fn heartbeat(&self) -> bool {
+        let Shared { store, world, owner, .. } = &*self.shared;
+        match store.heartbeat(owner, until(world.now())).await {
+            Ok(Written::Done) => true,
+            Ok(Written::Fenced) => {
+                tracing::error!("another daemon has taken the sessions over; this one lets them go");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store did not take a sign of life");
+                true
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), StoreError> {
+        let Shared { store, world, live, .. } = &*self.shared;
+        for session in live.called() {
+            if let Some(hired) = self.workers.get(&session) {
+                hired.orders.wake.notify_one();
+            }
+        }
+        let waiting = store.waiting(LOOKED_AT).await?;
+        let ending = store.recover(world.now()).await?.terminating;
+        let now = world.now();
+        // Those whose owner is this daemon are not in it; they are told by their workers, who look themselves.
+        let ending = ending.into_iter().map(|session| (session.id, session.principal));
+        let ending: Vec<(SessionId, Principal)> = self.ending.drain(..).chain(ending).collect();
+        for (session, principal) in ending {
+            if self.is_troubled(&session) {
+                self.ending.push((session, principal));
+            } else if let Some(hired) = self.workers.get(&session) {
+                hired.orders.wake.notify_one();
+            } else {
+                self.left.retain(|(waits, _)| waits.session != session);
+                self.hire(&session, &principal, true);
+            }
+        }
+        let mut principals: HashMap<SessionId, Principal> = HashMap::new();
+        let mut all: Vec<Waits> = Vec::new();
+        let left = self.left.iter().cloned();
+        let queued = waiting.into_iter().map(|waiting| {
+            (Waits { session: waiting.session, since: waiting.since }, waiting.principal)
+        });
+        for (waits, principal) in left.chain(queued) {
+            if !self.is_troubled(&waits.session)
+                && principals.insert(waits.session.clone(), principal).is_none()
+            {
+                all.push(waits);
+            }
+        }
+        for decision in admit(self.rules, &self.placed(), &all, now) {
+            self.decide(&decision, &principals);
+        }
+        Ok(())
+    }
+
+    fn placed(&self) -> Vec<Placed> {
+        let live = self.shared.live.all();
+        let placed = self.workers.iter().filter(|(_, hired)| !hired.only_ends);
+        placed
+            .map(|(session, hired)| {
+                let doing = match live.get(session) {
+                    _ if hired.orders.leave.is_cancelled() => Doing::Leaving,
+                    Some(hot) => match hot.temper {
+                        Temper::Ready => Doing::Resting { since: hot.since },
+                        Temper::Stopping | Temper::Stopped => Doing::Leaving,
+                        Temper::Starting | Temper::Busy => Doing::Working { since: hired.since },
+                    },
+                    None => Doing::Working { since: hired.since },
+                };
+                Placed { session: session.clone(), doing }
+            })
+            .collect()
+    }
+
+    fn decide(&mut self, decision: &Decision, principals: &HashMap<SessionId, Principal>) {
+        match decision {
+            Decision::Start(session) => {
+                self.left.retain(|(waits, _)| waits.session != *session);
+                if let Some(principal) = principals.get(session) {
+                    self.hire(session, principal, false);
+                }
+            }
+            Decision::Wake(session) => {
+                if let Some(hired) = self.workers.get(session) {
+                    hired.orders.wake.notify_one();
+                }
+            }
+            Decision::Stop(session) | Decision::GiveWay(session) => {
+                if let Some(hired) = self.workers.get(session) {
+                    hired.orders.leave.cancel();
+                }
+            }
+        }
+    }
+
+    fn hire(&mut self, session: &SessionId, principal: &Principal, only_ends: bool) {
+        let orders = Orders::default();
+        let worker = Worker {
+            shared: Arc::clone(&self.shared),
+            session: session.clone(),
+            principal: principal.clone(),
+            orders: orders.clone(),
+        };
+        let task = self.tasks.spawn(worker.work());
+        self.by_task.insert(task.id(), session.clone());
+        let (principal, since) = (principal.clone(), self.shared.world.now());
+        self.workers.insert(session.clone(), Hired { principal, orders, since, only_ends });
+    }
+
+    fn dismiss(&mut self, ended: Result<(Id, Left), tokio::task::JoinError>) {
+        let (id, left) = match ended {
+            Ok((id, left)) => (id, left),
+            Err(error) => {
+                tracing::error!(%error, "a worker has panicked; what it did is taken up again");
+                (error.id(), Left::Trouble)
+            }
+        };
+        let Some(session) = self.by_task.remove(&id) else { return };
+        let hired = self.workers.remove(&session);
+        self.shared.live.gone(&session);
+        match left {
+            Left::Done => {
+                self.trouble.remove(&session);
+            }
+            Left::Trouble => {
+                let pause = self.trouble.get(&session).map_or(TROUBLE, |(_, pause)| (*pause * 2).min(MOST_TROUBLE));
+                self.trouble.insert(session.clone(), (Instant::now() + pause, pause));
+                // Its run may still be running under our own lease, and then it is in no list of those that wait.
+                if let Some(hired) = hired {
+                    let waits = Waits { session, since: self.shared.world.now() };
+                    self.left.push_back((waits, hired.principal));
+                }
+            }
+        }
+    }
+
+    fn is_troubled(&self, session: &SessionId) -> bool {
+        self.trouble.get(session).is_some_and(|(until, _)| Instant::now() < *until)
+    }
+
+    async fn goodbye(mut self) {
+        for hired in self.workers.values() {
+            hired.orders.leave.cancel();
+        }
+        let live = Arc::clone(&self.shared.live);
+        let resting = || {
+            let is_over = |temper: Temper| match temper {
+                Temper::Starting | Temper::Busy => true,
+                Temper::Stopped | Temper::Ready | Temper::Stopping => false,
+            };
+            live.all().values().any(|hot| !is_over(hot.temper))
+        };
+        let all = async {
+            while resting() && self.tasks.join_next().await.is_some() {}
+        };
+        if timeout(GOODBYE, all).await.is_err() {
+            tracing::warn!("some boxes did not stop in time; they are found again at the next start, or end by themselves");
+        }
+        // Those at work are let go in the middle; whoever comes next takes over.
+        self.tasks.shutdown().await;
+    }
+}
+
+fn until(now: UnixMillis) -> UnixMillis {
+    UnixMillis(now.0 + u64::try_from(ALIVE.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,185 @@
+//! What is so right now. Nothing of it is on disk: a daemon that starts finds it out again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model::ports::sandbox::Holds;
+use model::session::{RunId, SessionId, UnixMillis};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How a session's box is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Temper {
+    /// There is none. The next task starts one.
+    Stopped,
+    Starting,
+    /// It waits for a task.
+    Ready,
+    Busy,
+    Stopping,
+}
+
+impl Temper {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Busy => "busy",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// How far a run is, as far as anybody has seen.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// More with every change, so that it can be told apart from what was told before.
+    pub beat: u64,
+    pub steps: u32,
+    pub tools: u32,
+    /// What happened last, on one line.
+    pub last: String,
+}
+
+/// A session that is hot, or on its way there or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hot {
+    pub temper: Temper,
+    /// Since when it is like this.
+    pub since: UnixMillis,
+    /// What its box is held to.
+    pub holds: Option<Holds>,
+}
+
+#[derive(Debug, Default)]
+pub struct Live {
+    hot: Mutex<HashMap<SessionId, Hot>>,
+    runs: Mutex<HashMap<RunId, Followed>>,
+    /// Sessions for which there is something new in the store.
+    called: Mutex<HashSet<SessionId>>,
+    /// Somebody has something for the engine to see to.
+    pub(crate) bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Followed {
+    progress: watch::Sender<Progress>,
+    /// Set by whoever runs it; cancelled where somebody asks for its end.
+    cancel: Option<CancellationToken>,
+}
+
+/// Someone who follows a run.
+#[derive(Debug)]
+pub struct Following(watch::Receiver<Progress>);
+
+impl Following {
+    pub fn now(&self) -> Progress {
+        self.0.borrow().clone()
+    }
+
+    /// Returns when something has changed since this was last called, or the run has ended. May also return for nothing.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody tells any more. Whoever asks in a loop must not spin.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Live {
+    pub fn hot(&self, session: &SessionId) -> Option<Hot> {
+        self.lock_hot().get(session).copied()
+    }
+
+    pub fn count(&self) -> usize {
+        self.lock_hot().values().filter(|hot| hot.temper != Temper::Stopped).count()
+    }
+
+    pub(crate) fn all(&self) -> HashMap<SessionId, Hot> {
+        self.lock_hot().clone()
+    }
+
+    pub(crate) fn set(&self, session: &SessionId, temper: Temper, since: UnixMillis) {
+        let mut hot = self.lock_hot();
+        let holds = hot.get(session).and_then(|hot| hot.holds);
+        hot.insert(session.clone(), Hot { temper, since, holds });
+    }
+
+    pub(crate) fn set_holds(&self, session: &SessionId, holds: Holds) {
+        if let Some(hot) = self.lock_hot().get_mut(session) {
+            hot.holds = Some(holds);
+        }
+    }
+
+    pub(crate) fn gone(&self, session: &SessionId) {
+        self.lock_hot().remove(session);
+    }
+
+    /// To be asked for before the run is looked at: what happens in between is then not missed.
+    pub fn follow(&self, run: &RunId) -> Following {
+        let mut runs = self.lock_runs();
+        if runs.len() > 1024 {
+            runs.retain(|_, run| run.cancel.is_some() || run.progress.receiver_count() > 0);
+        }
+        Following(runs.entry(run.clone()).or_default().progress.subscribe())
+    }
+
+    pub fn progress(&self, run: &RunId) -> Option<Progress> {
+        let runs = self.lock_runs();
+        let run = runs.get(run).filter(|run| run.cancel.is_some())?;
+        Some(run.progress.borrow().clone())
+    }
+
+    /// From now on this run is driven here.
+    pub(crate) fn begin(&self, run: &RunId) -> CancellationToken {
+        let mut runs = self.lock_runs();
+        let entry = runs.entry(run.clone()).or_default();
+        let token = CancellationToken::new();
+        entry.cancel = Some(token.clone());
+        entry.progress.send_modify(|progress| progress.beat += 1);
+        token
+    }
+
+    pub(crate) fn tell(&self, run: &RunId, change: impl FnOnce(&mut Progress)) {
+        if let Some(entry) = self.lock_runs().get(run) {
+            entry.progress.send_modify(|progress| {
+                progress.beat += 1;
+                change(progress);
+            });
+        }
+    }
+
+    /// Whoever follows looks at the store now, and finds its end.
+    pub(crate) fn end(&self, run: &RunId) {
+        if let Some(entry) = self.lock_runs().remove(run) {
+            entry.progress.send_modify(|progress| progress.beat += 1);
+        }
+    }
+
+    /// Somebody asked for its end; that is in the store already.
+    pub(crate) fn cancel(&self, run: &RunId) {
+        if let Some(token) = self.lock_runs().get(run).and_then(|run| run.cancel.as_ref()) {
+            token.cancel();
+        }
+    }
+
+    /// There is something new for a session: its worker is woken, or one is found for it.
+    pub(crate) fn call(&self, session: &SessionId) {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner).insert(session.clone());
+        self.bell.notify_one();
+    }
+
+    pub(crate) fn called(&self) -> HashSet<SessionId> {
+        std::mem::take(&mut self.called.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn lock_hot(&self) -> MutexGuard<'_, HashMap<SessionId, Hot>> {
+        self.hot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_runs(&self) -> MutexGuard<'_, HashMap<RunId, Followed>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
