@@ -36,6 +36,9 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let store = SqliteStore::open(&Place::of(state.path())).await?;
     let store = Arc::new(store);
     let now = settings.borrow().clone();
+    for doubt in doubts(&now) {
+        tracing::warn!("{doubt}");
+    }
     let path = Environment::of_process().get("PATH").map(OsString::from).unwrap_or_default();
     let sandbox = local_sandbox(&state, &now, &path);
     let owned = sandbox.own().await?.context("another process owns the boxes of this state directory")?;
@@ -62,6 +65,18 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let desk = Desk::new(store, live, layout, world, check(rooms));
     let tools = Arc::new(api::tools::service(desk.clone(), Arc::new(settler)));
     Ok(routes::service(tools, desk))
+}
+
+/// What is set and has no effect yet: nobody should rely on it.
+fn doubts(settings: &SessionSettings) -> Vec<String> {
+    let mut doubts = vec!["boxes have this machine's network, whatever `egress` says".to_owned()];
+    if !settings.mcp_servers.is_empty() {
+        doubts.push("`mcp_servers` of [sessions] are not offered to boxes yet".to_owned());
+    }
+    if settings.warm > 0 {
+        doubts.push("`warm` of [sessions] has no effect yet".to_owned());
+    }
+    doubts
 }
 
 /// The boxes of a state directory, as the settings want them.

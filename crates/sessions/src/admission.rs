@@ -65,7 +65,9 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
     let mut leaving = 0_usize;
     for Placed { session, doing } in placed {
         match doing {
-            Doing::Resting { .. } if wanted.contains(session) => decisions.push(Decision::Wake(session.clone())),
+            Doing::Resting { .. } if wanted.contains(session) => {
+                decisions.push(Decision::Wake(session.clone()))
+            }
             Doing::Resting { since } if elapsed(*since, now) >= rules.rest => {
                 decisions.push(Decision::Stop(session.clone()));
                 leaving += 1;
@@ -146,10 +148,8 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_gives_its_place_and_one_stop_serves_one() {
-        let taken = [
-            placed(8, Doing::Resting { since: ago(10) }),
-            placed(9, Doing::Resting { since: ago(20) }),
-        ];
+        let taken =
+            [placed(8, Doing::Resting { since: ago(10) }), placed(9, Doing::Resting { since: ago(20) })];
         assert_eq!(admit(RULES, &taken, &[waits(1, 5)], NOW), [Decision::Stop(session(9))]);
         let taken = [placed(8, Doing::Resting { since: ago(10) }), placed(9, Doing::Leaving)];
         assert_eq!(admit(RULES, &taken, &[waits(1, 5)], NOW), []);
@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn one_that_rests_is_woken_for_its_own_task_and_never_stopped() {
-        let taken = [placed(1, Doing::Resting { since: ago(100) }), placed(2, Doing::Resting { since: ago(1) })];
+        let taken =
+            [placed(1, Doing::Resting { since: ago(100) }), placed(2, Doing::Resting { since: ago(1) })];
         let decisions = admit(RULES, &taken, &[waits(1, 0)], NOW);
         assert_eq!(decisions, [Decision::Wake(session(1))]);
     }

@@ -214,7 +214,10 @@ fn not_ready(error: &AgentError, within: Duration) -> NoBox {
     match error {
         AgentError::NoAnswer { .. } | AgentError::Unreachable { .. } => NoBox::new(
             "agent_start_timeout",
-            format!("the agent did not answer within {} s of its start: {error}; a slow machine needs a longer start_timeout", within.as_secs()),
+            format!(
+                "the agent did not answer within {} s of its start: {error}; a slow machine needs a longer start_timeout",
+                within.as_secs()
+            ),
         ),
         AgentError::Unauthorized
         | AgentError::Unknown { .. }

@@ -15,9 +15,7 @@ use model::ports::store::{
     CancelOutcome, CreateOutcome, ImageChoice, Listed, ListedSession, NewRun, NewSession, Page, Store,
     StoreError, SubmitOutcome, TerminateOutcome,
 };
-use model::session::{
-    Artifact, CanceledBy, Keep, Run, RunId, Session, SessionId, SessionStatus, UnixMillis,
-};
+use model::session::{Artifact, CanceledBy, Keep, Run, RunId, Session, SessionId, SessionStatus, UnixMillis};
 use model::settings::Secret;
 use tokio::time::{Instant, timeout_at};
 
@@ -38,13 +36,19 @@ const CANCEL: Duration = Duration::from_secs(10);
 /// Why a principal did not get what it asked for, in words for a model: what happened and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum DeskError {
-    #[error("there is no session `{0}`; list_sessions shows those there are, create_or_reuse_session makes one")]
+    #[error(
+        "there is no session `{0}`; list_sessions shows those there are, create_or_reuse_session makes one"
+    )]
     NoSession(String),
     #[error("there is no run `{0}`; get_status with the session_id alone shows the latest run of a session")]
     NoRun(String),
-    #[error("the run `{run}` is not of session `{session}`; leave run_id out for the latest run of the session")]
+    #[error(
+        "the run `{run}` is not of session `{session}`; leave run_id out for the latest run of the session"
+    )]
     OtherSession { run: RunId, session: SessionId },
-    #[error("the session `{0}` was terminated and takes no tasks; make another one with create_or_reuse_session")]
+    #[error(
+        "the session `{0}` was terminated and takes no tasks; make another one with create_or_reuse_session"
+    )]
     Terminated(SessionId),
     #[error(
         "the live session `{session}` with this reuse_key has the image `{has}`, and `{asked}` was asked for; leave \
@@ -180,13 +184,7 @@ impl<S> Clone for Desk<S> {
 }
 
 impl<S: Store> Desk<S> {
-    pub fn new(
-        store: Arc<S>,
-        live: Arc<Live>,
-        layout: Layout,
-        world: Arc<dyn World>,
-        check: Check,
-    ) -> Self {
+    pub fn new(store: Arc<S>, live: Arc<Live>, layout: Layout, world: Arc<dyn World>, check: Check) -> Self {
         Self { store, live, layout, world, check }
     }
 
@@ -279,9 +277,7 @@ impl<S: Store> Desk<S> {
             SubmitOutcome::Conflict(run) => Err(DeskError::Conflict { run: run.id }),
             SubmitOutcome::NoSession => Err(DeskError::NoSession(session.to_owned())),
             SubmitOutcome::Terminated(session) => Err(DeskError::Terminated(session.id)),
-            SubmitOutcome::QueueFull => {
-                Err(DeskError::QueueFull { most: model::ports::store::MOST_QUEUED })
-            }
+            SubmitOutcome::QueueFull => Err(DeskError::QueueFull { most: model::ports::store::MOST_QUEUED }),
         }
     }
 
@@ -470,7 +466,10 @@ fn check_task(task: &NewTask) -> Result<(), DeskError> {
         return bad("task", "is empty; say what is to be done");
     }
     if task.len() > LONGEST_TASK {
-        return bad("task", "is longer than 1 MiB; put the material into a file of the workspace and name that");
+        return bad(
+            "task",
+            "is longer than 1 MiB; put the material into a file of the workspace and name that",
+        );
     }
     check_name("idempotency_key", idempotency_key.as_deref())?;
     check_name("model", model.as_deref())?;

@@ -146,7 +146,8 @@ where
                 (None, _) => {
                     tracing::info!(%name, "a box of nobody is ended");
                     let sandbox = self.shared.rooms.sandbox();
-                    let ended = async { sandbox.kill(&name).await.map(drop).and(sandbox.forget(&name).await) };
+                    let ended =
+                        async { sandbox.kill(&name).await.map(drop).and(sandbox.forget(&name).await) };
                     if let Err(error) = ended.await {
                         tracing::warn!(%name, %error, "a box of nobody could not be ended");
                     }
@@ -173,7 +174,9 @@ where
                 None => false,
                 Some(SessionStatus::Terminated { keep: model::session::Keep::Nothing, .. }) => false,
                 Some(
-                    SessionStatus::Live | SessionStatus::Terminating { .. } | SessionStatus::Terminated { .. },
+                    SessionStatus::Live
+                    | SessionStatus::Terminating { .. }
+                    | SessionStatus::Terminated { .. },
                 ) => true,
             };
             if !is_kept {
@@ -252,9 +255,9 @@ where
         let mut principals: HashMap<SessionId, Principal> = HashMap::new();
         let mut all: Vec<Waits> = Vec::new();
         let left = self.left.iter().cloned();
-        let queued = waiting.into_iter().map(|waiting| {
-            (Waits { session: waiting.session, since: waiting.since }, waiting.principal)
-        });
+        let queued = waiting
+            .into_iter()
+            .map(|waiting| (Waits { session: waiting.session, since: waiting.since }, waiting.principal));
         for (waits, principal) in left.chain(queued) {
             if !self.is_troubled(&waits.session)
                 && principals.insert(waits.session.clone(), principal).is_none()
@@ -338,7 +341,8 @@ where
                 self.trouble.remove(&session);
             }
             Left::Trouble => {
-                let pause = self.trouble.get(&session).map_or(TROUBLE, |(_, pause)| (*pause * 2).min(MOST_TROUBLE));
+                let pause =
+                    self.trouble.get(&session).map_or(TROUBLE, |(_, pause)| (*pause * 2).min(MOST_TROUBLE));
                 self.trouble.insert(session.clone(), (Instant::now() + pause, pause));
                 // Its run may still be running under our own lease, and then it is in no list of those that wait.
                 if let Some(hired) = hired {
@@ -365,11 +369,11 @@ where
             };
             live.all().values().any(|hot| !is_over(hot.temper))
         };
-        let all = async {
-            while resting() && self.tasks.join_next().await.is_some() {}
-        };
+        let all = async { while resting() && self.tasks.join_next().await.is_some() {} };
         if timeout(GOODBYE, all).await.is_err() {
-            tracing::warn!("some boxes did not stop in time; they are found again at the next start, or end by themselves");
+            tracing::warn!(
+                "some boxes did not stop in time; they are found again at the next start, or end by themselves"
+            );
         }
         // Those at work are let go in the middle; whoever comes next takes over.
         self.tasks.shutdown().await;

@@ -8,9 +8,9 @@
 //!   access.json, key             how the agent is reached, the provider's key; 0600, no box sees them
 //! ```
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use model::session::{RunId, SessionId};
@@ -93,9 +93,17 @@ impl SessionDirs {
         Ok(directory)
     }
 
-    /// Everything of the session. Links in it are removed, not followed.
+    /// Everything of the session. Links in it are removed, not followed. Nobody may write to it meanwhile.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.root) {
+        let removed = match fs::remove_dir_all(&self.root) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                // Whoever was in the box may have locked directories of its own.
+                unlock(&self.root)?;
+                fs::remove_dir_all(&self.root)
+            }
+            other => other,
+        };
+        match removed {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -145,6 +153,76 @@ impl SessionDirs {
     }
 }
 
+/// Directories, so deep as they go; the stack is not used, since a box decides how deep that is.
+fn unlock(root: &Path) -> io::Result<()> {
+    let mut waiting = vec![root.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            // Of the entry itself: a link is none.
+            if entry.file_type()?.is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
 fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use model::session::Stamp;
+
+    use super::*;
+
+    fn dirs() -> (tempfile::TempDir, SessionDirs) {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = Layout::new(root.path()).of(&SessionId::new(Stamp { millis: 1, random: [1; 10] }));
+        dirs.make().unwrap();
+        (root, dirs)
+    }
+
+    #[test]
+    fn what_a_box_has_locked_is_removed_and_nothing_that_it_links_to() {
+        let (root, dirs) = dirs();
+        let other = root.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("file"), "kept").unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o500)).unwrap();
+        let deep = dirs.workspace().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        symlink(&other, deep.join("link")).unwrap();
+        fs::set_permissions(&deep, Permissions::from_mode(0o000)).unwrap();
+        unlock(dirs.root()).unwrap();
+        assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o500);
+        dirs.remove().unwrap();
+        dirs.remove().unwrap();
+        assert!(!dirs.root().exists() && other.join("file").exists());
+    }
+
+    #[test]
+    fn secrets_are_for_their_owner_and_can_be_forgotten() {
+        let (_root, dirs) = dirs();
+        assert_eq!(dirs.key().unwrap(), None);
+        assert_eq!(dirs.access(), None);
+        let access = Access { port: 7, password: "CANARY".to_owned(), models: Vec::new() };
+        dirs.keep_access(&access).unwrap();
+        dirs.keep_key(&Secret::new("CANARY")).unwrap();
+        for name in [ACCESS, KEY] {
+            let mode = fs::metadata(dirs.root().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        assert_eq!(dirs.access(), Some(access.clone()));
+        assert_eq!(dirs.key().unwrap(), Some(Secret::new("CANARY")));
+        assert!(!format!("{access:?}").contains("CANARY"));
+        dirs.forget_secrets().unwrap();
+        dirs.forget_secrets().unwrap();
+        assert_eq!((dirs.key().unwrap(), dirs.access()), (None, None));
+    }
 }

@@ -33,10 +33,10 @@ mod layout;
 mod live;
 pub mod record;
 mod turn;
-mod world;
 mod worker;
+mod world;
 
-pub use desk::{Check, Desk, DeskError, NewTask, Read, SessionView, RunView, Wanted};
+pub use desk::{Check, Desk, DeskError, NewTask, Read, RunView, SessionView, Wanted};
 pub use engine::{Engine, Options};
 pub use layout::{Layout, SessionDirs};
 pub use live::{Following, Hot, Live, Progress, Temper};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::ports::agent::{
-    About, Agent, AgentError, Answer, Decision, Delivery, FailedTurn, Failure, Policy, Progress, PromptIntent,
-    QUESTION, Question, Spent, Status, Turn,
+    About, Agent, AgentError, Answer, Decision, Delivery, FailedTurn, Failure, Policy, Progress,
+    PromptIntent, QUESTION, Question, Spent, Status, Turn,
 };
 use model::ports::sandbox::{BoxName, BoxState, Sandbox};
 use tokio::sync::Notify;
@@ -165,7 +165,9 @@ impl Follow {
                     let say = "Nobody is there to answer. Choose what fits the task best, say what you chose, and go on.";
                     Answer::Say { texts: vec![say.to_owned(); texts.len()] }
                 }
-                About::Permission { .. } => Answer::Deny { reason: "Nobody is there to allow it.".to_owned() },
+                About::Permission { .. } => {
+                    Answer::Deny { reason: "Nobody is there to allow it.".to_owned() }
+                }
             };
             let mut tries = 0;
             while let Err(error) = agent.answer(&question.id, &answer).await {
@@ -226,7 +228,9 @@ impl<A: Agent, B: Sandbox> Drive<'_, A, B> {
                 Err(error) => error,
             };
             match error {
-                AgentError::Unreachable { .. } | AgentError::NoAnswer { .. } | AgentError::Uncertain { .. } => {}
+                AgentError::Unreachable { .. }
+                | AgentError::NoAnswer { .. }
+                | AgentError::Uncertain { .. } => {}
                 AgentError::Refused { .. } => {
                     let failed = Failed::new(error.code(), error.to_string());
                     return Err(Outcome::Failed(Failed { ends_box: false, ..failed }));

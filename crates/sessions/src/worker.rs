@@ -139,7 +139,9 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
         }
         let Shared { live, world, rooms, .. } = &*self.shared;
         let running = match boxes::name_of(&self.session) {
-            Ok(name) => matches!(rooms.sandbox().state(&name).await, Ok(BoxState::Running(_) | BoxState::Starting)),
+            Ok(name) => {
+                matches!(rooms.sandbox().state(&name).await, Ok(BoxState::Running(_) | BoxState::Starting))
+            }
             Err(_) => false,
         };
         if !running {

@@ -13,9 +13,10 @@ pub fn run(global: &Global, arguments: &ServeArgs, socket_only: bool) -> anyhow:
         tracing::warn!("{warning}");
     }
     daemon::run(plan, spawner, |running| {
-        match &running.url {
-            Some(url) => tracing::info!("listening on {url}"),
-            None => tracing::info!("listening on {}", running.socket.display()),
+        if let Some(url) = &running.url {
+            tracing::info!("listening on {url}");
+        } else {
+            tracing::info!("listening on {}", running.socket.display());
         }
         Ok(())
     })

@@ -48,7 +48,7 @@ fn every_mistake_of_a_configuration_is_a_line() {
     check(
         errors,
         Code::Configuration,
-        "error: c.toml:1:1: unknown key `x`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry\n\
-         error: c.toml:2:1: unknown key `y`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry\n",
+        "error: c.toml:1:1: unknown key `x`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry, sessions\n\
+         error: c.toml:2:1: unknown key `y`; this table takes servers, serve, workspace, hosts, hooks, ledger, telemetry, sessions\n",
     );
 }

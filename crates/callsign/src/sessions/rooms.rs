@@ -12,7 +12,7 @@ use model::ports::sandbox::{
     Bind, BoxName, BoxSpec, Environment as BoxEnvironment, Limits, Network, Strictness, User,
 };
 use model::session::{Session, Stamp, UnixMillis};
-use model::settings::{ModelName, Runtime, Secret, SessionSettings};
+use model::settings::{ModelName, Secret, SessionSettings};
 use sandbox::LocalSandbox;
 use sessions::{Access, Rooms, SessionDirs, World};
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::config::Environment;
 use crate::config::sessions::{Document, key, resolve};
 use crate::opencode;
+use crate::sessions::settler::not_yet;
 
 /// Where the box finds the agent's program.
 const PROGRAM: &str = "/opt/callsign/opencode";
@@ -70,12 +71,7 @@ impl Rooms for LocalRooms {
         access: &Access,
         directories: &SessionDirs,
     ) -> Result<BoxSpec, String> {
-        match settings.runtime {
-            Runtime::Local => {}
-            Runtime::Docker => {
-                return Err("the runtime docker is not available yet: set MCP_RUNTIME_MODE=local".to_owned());
-            }
-        }
+        not_yet(settings)?;
         let program = opencode::find(&settings.command, &self.path)?.program;
         let key = key(settings, Environment::of_process()).map_err(|mistake| mistake.to_string())?;
         let model = |id: &str| BoxModel { id: id.to_owned(), limits: None };

@@ -24,14 +24,7 @@ impl Settler for FromVariables {
         let resolved =
             resolve(&self.base.borrow(), &Variables::new(variables)).map_err(|errors| errors.to_string())?;
         let settings = resolved.settings;
-        match settings.runtime {
-            Runtime::Local => {}
-            Runtime::Docker => {
-                let problem = "the runtime docker is not available yet; set MCP_RUNTIME_MODE=local, or `runtime = \
-                               \"local\"` in [sessions]";
-                return Err(problem.to_owned());
-            }
-        }
+        not_yet(&settings)?;
         // Said now rather than by the first task.
         opencode::find(&settings.command, &self.path)?;
         let mut warnings: Vec<String> = resolved.warnings.iter().map(ToString::to_string).collect();
@@ -59,4 +52,22 @@ impl Settler for FromVariables {
             format!("{error}; models of this session are written `{provider}/NAME`, such as `{example}`")
         })
     }
+}
+
+/// What a session may not be made with, because it would not get it.
+pub(super) fn not_yet(settings: &SessionSettings) -> Result<(), String> {
+    match settings.runtime {
+        Runtime::Local => {}
+        Runtime::Docker => {
+            let problem = "the runtime docker is not available yet; set MCP_RUNTIME_MODE=local, or `runtime = \"local\"` \
+                           in [sessions]";
+            return Err(problem.to_owned());
+        }
+    }
+    if settings.extras_dir.is_some() {
+        let problem =
+            "extras are not installed yet; take MCP_RUNTIME_EXTRAS_DIR, or `extras_dir` in [sessions], out";
+        return Err(problem.to_owned());
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! What is kept of a run: what was asked before it is asked, what came of it before the run ends.
 
-use std::path::Path;
+use std::io;
+use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::time::{Duration, SystemTime};
 
@@ -54,7 +55,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         if matches!(&outcome, Outcome::Failed(Failed { ends_box: true, .. })) {
             self.worker.end_box(Duration::ZERO).await;
         }
-        let changed = self.changed();
+        let changed = self.changed().await;
         self.note(log, &closing(&outcome));
         let ending = self.ending(&outcome, changed.len(), log).await?;
         self.keep_answer(&outcome, asked.as_ref(), &ending);
@@ -68,16 +69,21 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         let result = RunResult { ending, usage: usage(&outcome) };
         let write = || store.finish(self.lease, &self.run.id, result.clone(), world.now());
         Ok(match persist("finish", write).await? {
-            FinishOutcome::Finished(_) | FinishOutcome::Already(_) | FinishOutcome::NotRunning(_) => Written::Done,
+            FinishOutcome::Finished(_) | FinishOutcome::Already(_) | FinishOutcome::NotRunning(_) => {
+                Written::Done
+            }
             FinishOutcome::Fenced => Written::Fenced,
         })
     }
 
-    fn changed(&self) -> Vec<Artifact> {
+    /// On a thread of its own: a workspace may hold very many files.
+    async fn changed(&self) -> Vec<Artifact> {
         let since = self.run.started_at.unwrap_or(self.run.created_at);
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since.0);
-        let changed = record::changed_files(Path::new(&self.session.workspace), since, CHANGED_CAPS);
-        changed.unwrap_or_else(|error| {
+        let workspace = PathBuf::from(&self.session.workspace);
+        let look = move || record::changed_files(&workspace, since, CHANGED_CAPS);
+        let changed = tokio::task::spawn_blocking(look).await.map_err(io::Error::other);
+        changed.flatten().unwrap_or_else(|error| {
             tracing::warn!(run = %self.run.id, %error, "the workspace could not be looked through");
             Vec::new()
         })

@@ -76,7 +76,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             let began = self.run.started_at.unwrap_or(self.run.created_at);
             RunLog::open(&directory.join(record::LOG), began)
         });
-        let log = opened.map_err(|error| tracing::warn!(run = %self.run.id, %error, "there is no log of the run"));
+        let log =
+            opened.map_err(|error| tracing::warn!(run = %self.run.id, %error, "there is no log of the run"));
         let log: Log = Arc::new(Mutex::new(log.ok()));
         match (&self.run.state, self.adopted) {
             (RunState::Running { phase, attempt }, true) => {
@@ -84,7 +85,10 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             }
             (RunState::Running { .. } | RunState::Queued | RunState::Ended(_), _) => {
                 let waited = self.run.started_at.map_or(0, |at| at.0.saturating_sub(self.run.created_at.0));
-                self.note(&log, &format!("run {} begins, after {} in the queue", self.run.seq, seconds(waited)));
+                self.note(
+                    &log,
+                    &format!("run {} begins, after {} in the queue", self.run.seq, seconds(waited)),
+                );
             }
         }
         log
@@ -165,7 +169,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         let began = tokio::time::Instant::now();
         let dirs = self.worker.dirs();
         let rooms = &self.worker.shared.rooms;
-        let plans = Plans { rooms, session: self.session, settings, dirs: &dirs, model: self.run.model.as_deref() };
+        let plans =
+            Plans { rooms, session: self.session, settings, dirs: &dirs, model: self.run.model.as_deref() };
         let ready = plans.ready().await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let how = match ready.how {
@@ -206,11 +211,15 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         match &found.origin {
             Origin::Reused => {}
             Origin::Replaced { .. } if phase != Phase::Starting => {
-                let message = "the agent has lost the conversation in which this run was; nothing is known of it";
+                let message =
+                    "the agent has lost the conversation in which this run was; nothing is known of it";
                 return Ok(Err(failed("agent_lost", message.to_owned())));
             }
             Origin::Replaced { lost } => {
-                self.note(log, &format!("the agent does not know {lost} any more; it begins a new conversation"));
+                self.note(
+                    log,
+                    &format!("the agent does not know {lost} any more; it begins a new conversation"),
+                );
             }
             Origin::New => {}
         }

@@ -133,7 +133,8 @@ async fn tasks_of_a_session_are_done_one_after_the_other() {
 
 #[tokio::test]
 async fn there_are_never_more_boxes_than_places_and_everybody_gets_a_turn() {
-    let (state, house, clock) = (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
+    let (state, house, clock) =
+        (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
     let daemon = start(state.path(), &house, &clock, options(3)).await;
     let mut runs = Vec::new();
     for number in 0..20 {
@@ -150,7 +151,8 @@ async fn there_are_never_more_boxes_than_places_and_everybody_gets_a_turn() {
 
 #[tokio::test]
 async fn whoever_is_killed_when_no_run_is_lost_and_no_prompt_sent_twice() {
-    let (state, house, clock) = (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
+    let (state, house, clock) =
+        (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut runs = Vec::new();
     for round in 0..150 {
@@ -185,7 +187,8 @@ async fn whoever_is_killed_when_no_run_is_lost_and_no_prompt_sent_twice() {
 
 #[tokio::test]
 async fn a_run_that_is_canceled_around_its_end_ends_once_and_as_was_said() {
-    let (state, house, clock) = (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
+    let (state, house, clock) =
+        (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
     let daemon = start(state.path(), &house, &clock, options(4)).await;
     let session = daemon.create("a").await;
     let mut dice = Dice(77);
@@ -206,7 +209,8 @@ async fn a_run_that_is_canceled_around_its_end_ends_once_and_as_was_said() {
 
 #[tokio::test]
 async fn a_box_at_rest_is_stopped_and_woken_with_its_conversation() {
-    let (state, house, clock) = (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
+    let (state, house, clock) =
+        (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
     let daemon =
         start(state.path(), &house, &clock, Options { max_hot: 2, idle: Duration::from_millis(50) }).await;
     let session = daemon.create("a").await;
@@ -227,7 +231,8 @@ async fn a_box_at_rest_is_stopped_and_woken_with_its_conversation() {
 
 #[tokio::test]
 async fn a_session_that_is_terminated_ends_its_run_its_box_and_what_is_not_kept() {
-    let (state, house, clock) = (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
+    let (state, house, clock) =
+        (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
     let daemon = start(state.path(), &house, &clock, options(2)).await;
     for keep in [Keep::Directories, Keep::Nothing] {
         let session = daemon.create("a").await;
