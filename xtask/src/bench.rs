@@ -8,12 +8,13 @@
 //!
 //! The cells of all targets at one number of connections follow each other, and the figures are medians over rounds:
 //! what disturbs the machine for a while disturbs all of them. A target that does not start or answers wrongly is an
-//! error that names it.
+//! error that names it. Sessions are measured in a way of their own, once (sessions.rs).
 
 mod echo;
 mod goals;
 mod load;
 mod report;
+mod sessions;
 mod stdio;
 mod targets;
 pub(crate) mod usage;
@@ -26,6 +27,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::load::{Plan, Work};
 use self::report::{Cell, Goals, Run, Start};
+use self::sessions::Extent;
 use self::stdio::{Pipe, Piping, Way};
 use self::targets::{Rig, Running, Section, Target};
 use self::usage::Usage;
@@ -36,7 +38,7 @@ use crate::workspace::{Profile, Workspace};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Measure only this section: http-http, http-stdio or wrap
+    /// Measure only this section: http-http, http-stdio, wrap or sessions
     name: Option<String>,
     /// Seconds of each cell
     #[arg(long, default_value_t = 5.0)]
@@ -65,6 +67,7 @@ pub(crate) fn smoke(workspace: &Workspace) -> Result<String> {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
     let options =
         if options.smoke { &Options { seconds: 1.0, rounds: 1, ..options.clone() } } else { options };
+    let extent = if options.smoke { Extent::Smoke } else { Extent::Full };
     let bench = Bench::prepare(workspace, options)?;
     let mut run = Run::default();
     for round in 0..options.rounds.max(1) {
@@ -82,8 +85,26 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
             run.versions.insert(target.name(), version);
         }
     }
+    let has_cells = !bench.sections()?.is_empty();
+    let sessions = bench.wants_sessions().then(|| {
+        println!("{SESSIONS}");
+        sessions::measure(workspace, extent)
+    });
     drop(bench);
-    let report = report::text(&run, if options.smoke { Goals::Leave } else { Goals::Judge });
+    let goals = if has_cells && !options.smoke { Goals::Judge } else { Goals::Leave };
+    let mut report = report::text(&run, goals);
+    let (mut figures, mut section) = (0, None);
+    match sessions {
+        None => {}
+        Some(Ok(found)) => {
+            figures = found.count();
+            section = Some(found.text(&report::occasion("cargo xtask bench sessions")?, extent));
+        }
+        Some(Err(error)) => run.errors.push(format!("sessions: {error:#}")),
+    }
+    if let Some(section) = &section {
+        report = report::with_sessions(&report, section);
+    }
     println!("\n{report}");
     for error in &run.errors {
         println!("error: {error}");
@@ -92,15 +113,25 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
         bail!("{} of the above went wrong, the first being {}", run.errors.len(), run.errors[0]);
     }
     let cells = run.cells.len();
+    let measured = format!("{cells} cells, {figures} times of sessions");
     if options.smoke {
-        return Ok(format!("{cells} cells, every answer right"));
+        return Ok(format!("{measured}; every answer right"));
     }
-    if options.only.is_empty() && options.name.is_none() {
-        report::write(workspace, &report)?;
-        return Ok(format!("{cells} cells; docs/bench.md is written"));
+    match (options.name.as_deref(), section) {
+        (None, _) if options.only.is_empty() => report::write(workspace, &report)?,
+        (Some(SESSIONS), Some(section)) => {
+            report::write_sessions(workspace, &section)?;
+            return Ok(format!("{measured}; their part of docs/bench.md is written"));
+        }
+        (None | Some(_), _) => {
+            return Ok(format!("{measured}; docs/bench.md is left alone, for this was not the whole bench"));
+        }
     }
-    Ok(format!("{cells} cells; docs/bench.md is left alone, for this was not the whole bench"))
+    Ok(format!("{measured}; docs/bench.md is written"))
 }
+
+/// The section whose figures are no cells.
+const SESSIONS: &str = "sessions";
 
 struct Bench<'a> {
     options: &'a Options,
@@ -110,26 +141,24 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn prepare(workspace: &'a Workspace, options: &'a Options) -> Result<Self> {
         let profile = if options.smoke { Profile::Dev } else { Profile::Release };
-        if !options.smoke {
-            tools::install_peers(workspace)?;
-            run_command(workspace.cargo().args([
-                "build",
-                "--release",
-                "-p",
-                "testkit",
-                "--bin",
-                "echo-server",
-            ]))?;
-        }
-        let echo = workspace.binary(profile, "echo-server")?;
-        let mut bench =
-            Self { options, rig: Rig { workspace, callsign: PathBuf::new(), echo, namespace: None } };
+        let (callsign, echo) = (PathBuf::new(), PathBuf::new());
+        let mut bench = Self { options, rig: Rig { workspace, callsign, echo, namespace: None } };
         let mut targets = Vec::new();
         for section in bench.sections()? {
             targets.extend(bench.targets(section));
         }
+        let needs_sessions = bench.wants_sessions();
+        if !options.smoke {
+            if !targets.is_empty() {
+                tools::install_peers(workspace)?;
+            }
+            let build =
+                ["build", "--release", "-p", "testkit", "--bin", "echo-server", "--bin", "scripted-model"];
+            run_command(workspace.cargo().args(build))?;
+        }
+        bench.rig.echo = workspace.binary(profile, "echo-server")?;
         // Peers can be measured while we do not build.
-        if targets.iter().any(|target| target.is_ours()) {
+        if needs_sessions || targets.iter().any(|target| target.is_ours()) {
             if !options.smoke {
                 run_command(workspace.cargo().args(["build", "--release", "-p", "callsign"]))?;
             }
@@ -145,11 +174,19 @@ impl<'a> Bench<'a> {
 
     fn sections(&self) -> Result<Vec<Section>> {
         let Some(name) = &self.options.name else { return Ok(Section::ALL.to_vec()) };
+        if name == SESSIONS {
+            return Ok(Vec::new());
+        }
         let found = Section::ALL.into_iter().find(|section| section.name() == name);
         let names = Section::ALL.map(Section::name).join(", ");
         found
             .map(|section| vec![section])
-            .with_context(|| format!("there is no section {name}; there are {names}"))
+            .with_context(|| format!("there is no section {name}; there are {names}, {SESSIONS}"))
+    }
+
+    fn wants_sessions(&self) -> bool {
+        let Options { name, only, .. } = self.options;
+        name.as_ref().map_or(only.is_empty(), |name| name == SESSIONS)
     }
 
     fn targets(&self, section: Section) -> Vec<Target> {

@@ -13,7 +13,7 @@ pub(crate) struct Options {
     gate: Option<String>,
 }
 
-/// A gate is a selection of the wire tests, run with `CALLSIGN_FULL=1`.
+/// A gate is a selection of tests, run with `CALLSIGN_FULL=1`.
 struct Gate {
     name: &'static str,
     what: &'static str,
@@ -23,13 +23,20 @@ struct Gate {
     filter: &'static str,
 }
 
-const GATES: [Gate; 4] = [
+const GATES: [Gate; 5] = [
     Gate {
-        name: "sessions",
+        name: "scale",
         what: "1,000 sessions at once, 100 calls each, in either isolation; 500 that come and go",
         package: "callsign",
         built: "--test=it",
         filter: "binary(it) & test(/^scale::/)",
+    },
+    Gate {
+        name: "sessions",
+        what: "300 kills of the daemon, 1,000 cancels, 1,000 sessions of which 20 are hot, and everything that fails in mid-run",
+        package: "callsign",
+        built: "--test=sessions",
+        filter: "binary(sessions) & test(/^(killed|canceled|many|faults)::/)",
     },
     Gate {
         name: "hostile",

@@ -56,7 +56,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         options,
     );
     engine.recover().await.context("what was left of the sessions could not be taken over")?;
-    let kept = Arc::clone(&store);
+    let (kept, ending) = (Arc::clone(&store), stop.clone());
     tasks.spawn(async move {
         engine.run(stop).await;
         kept.close().await;
@@ -64,6 +64,12 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     });
     let desk = Desk::new(store, live, layout, world, check(rooms));
     let tools = Arc::new(api::tools::service(desk.clone(), Arc::new(settler)));
+    // Streams that stand open would keep the daemon from its end.
+    let open = Arc::clone(&tools);
+    tasks.spawn(async move {
+        ending.cancelled().await;
+        open.stop();
+    });
     Ok(routes::service(tools, desk))
 }
 
@@ -83,7 +89,7 @@ fn doubts(settings: &SessionSettings) -> Vec<String> {
 pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsString) -> LocalSandbox {
     // The same for every daemon on this directory, and no other.
     let digest = sha2::Sha256::digest(state.path().as_os_str().as_encoded_bytes());
-    let owner: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let owner = digest.iter().take(8).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     LocalSandbox::new(LocalOptions {
         root: state.file("boxes"),
         owner,

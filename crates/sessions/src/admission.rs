@@ -66,7 +66,7 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
     for Placed { session, doing } in placed {
         match doing {
             Doing::Resting { .. } if wanted.contains(session) => {
-                decisions.push(Decision::Wake(session.clone()))
+                decisions.push(Decision::Wake(session.clone()));
             }
             Doing::Resting { since } if elapsed(*since, now) >= rules.rest => {
                 decisions.push(Decision::Stop(session.clone()));

@@ -309,21 +309,15 @@ impl<S: Store> Desk<S> {
         run: Option<&str>,
     ) -> Result<(SessionView, Option<RunView>), DeskError> {
         let view = self.session(principal, session).await?;
-        let run = match run {
-            Some(run) => {
-                let run = self.run(principal, run).await?;
-                if run.run.session != view.session.id {
-                    let session = view.session.id;
-                    return Err(DeskError::OtherSession { run: run.run.id, session });
-                }
-                Some(run)
-            }
-            None => {
-                let latest = self.store.latest_run(principal, &view.session.id).await?;
-                latest.map(|run| self.run_view(run))
-            }
+        let Some(run) = run else {
+            let latest = self.store.latest_run(principal, &view.session.id).await?;
+            return Ok((view, latest.map(|run| self.run_view(run))));
         };
-        Ok((view, run))
+        let run = self.run(principal, run).await?;
+        if run.run.session != view.session.id {
+            return Err(DeskError::OtherSession { run: run.run.id, session: view.session.id });
+        }
+        Ok((view, Some(run)))
     }
 
     /// To be asked for before the run is looked at.

@@ -110,7 +110,7 @@ pub(super) struct Row {
     pub(super) wrong: u64,
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len().is_multiple_of(2) {
@@ -215,6 +215,35 @@ pub(super) fn write(workspace: &Workspace, report: &str) -> Result<()> {
         .with_context(|| format!("could not write {}", path.display()))
 }
 
+/// The part of sessions begins here. It is the last before the notes.
+const SESSIONS: &str =
+    "<!-- Sessions: what is below this line is written by `cargo xtask bench sessions` as well. -->";
+
+pub(super) fn with_sessions(report: &str, section: &str) -> String {
+    let gap = if report.is_empty() { "" } else { "\n" };
+    format!("{report}{gap}{SESSIONS}\n\n{section}")
+}
+
+/// By whom, when and where something was measured that is measured alone.
+pub(super) fn occasion(command: &str) -> Result<String> {
+    Ok(format!("Written by `{command}` on {}; {}", today()?, machine()))
+}
+
+/// Only the part of sessions; everything else stays as it is.
+pub(super) fn write_sessions(workspace: &Workspace, section: &str) -> Result<()> {
+    let path = workspace.root.join("docs/bench.md");
+    let old = std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
+    std::fs::write(&path, replaced(&old, section)?)
+        .with_context(|| format!("could not write {}", path.display()))
+}
+
+fn replaced(old: &str, section: &str) -> Result<String> {
+    let (before, notes) = old.split_once(NOTES).context("docs/bench.md has no line before its notes")?;
+    let before = before.split_once(SESSIONS).map_or(before, |(before, _)| before);
+    let report = with_sessions(&format!("{}\n", before.trim_end()), section);
+    Ok(format!("{report}\n{NOTES}{notes}"))
+}
+
 fn page(old: &str, report: &str, today: &str, machine: &str) -> String {
     let notes = old.split_once(NOTES).map_or("\n", |(_, notes)| notes);
     format!(
@@ -260,7 +289,7 @@ fn date(days: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{date, machine, markdown, median, page};
+    use super::{date, machine, markdown, median, page, replaced};
 
     #[test]
     fn the_median_is_the_middle_or_between_the_two_middles() {
@@ -282,6 +311,19 @@ mod tests {
         let second = page(&format!("{first}\nBounded by the kernel.\n"), "two", "2026-11-16", "2 cores");
         assert!(second.contains("two") && !second.contains("one\n") && second.contains("2026-11-16"));
         assert!(second.ends_with("-->\n\nBounded by the kernel.\n"), "{second}");
+    }
+
+    #[test]
+    fn sessions_measured_alone_change_their_part_alone() {
+        let page = page("", "tables\n", "2026-11-15", "2 cores");
+        let page = format!("{page}\nBy hand.\n");
+        let first = replaced(&page, "## Sessions\n\none\n").unwrap();
+        let second = replaced(&first, "## Sessions\n\ntwo\n").unwrap();
+        assert_eq!(second, first.replace("one", "two"));
+        assert_eq!(first.matches("## Sessions").count(), 1);
+        let (before, after) = page.split_once("\n<!-- Notes").unwrap();
+        assert!(first.starts_with(before) && first.ends_with(after), "{first}");
+        assert!(replaced("no notes", "x").is_err());
     }
 
     #[test]

@@ -1,14 +1,11 @@
 //! `callsign mcp`: agent sessions as a stdio MCP server. The daemon has them; this is a host's way to it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use clap::Args;
 use gateway::environment::HostEnvironment;
 use gateway::server::remote::door::{self, Door, Opening};
@@ -20,12 +17,12 @@ use tokio::net::UnixStream;
 use super::wrap::SEAL_KEY;
 use super::wrap::run::{Carried, carry, seals};
 use crate::app::Global;
+use crate::client::settings;
 use crate::conceal;
 use crate::config::sessions::VARIABLES;
 use crate::config::{self, Config, Environment, Purpose, Sources, UseSection, Wrapped};
 use crate::daemon::socket;
 use crate::daemon::start::{Start, ensure};
-use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::state::StateDir;
 
@@ -44,12 +41,6 @@ pub struct McpArgs {
     #[arg(long, value_name = "NAME", hide = true)]
     entry: Option<String>,
 }
-
-/// What a setting may weigh: all of them travel in one header.
-const LONGEST_SETTING: usize = 8 * 1024;
-/// Further variables that are named to the daemon, so that it can say which was meant.
-const MOST_OTHERS: usize = 64;
-const LONGEST_NAME: usize = 100;
 
 pub fn run(global: &Global, arguments: &McpArgs) -> anyhow::Result<()> {
     let environment = Environment::of_process();
@@ -121,40 +112,25 @@ fn load(
 /// The `MCP_*` variables of the host's entry. They go with every call, and hold for the sessions that it makes.
 #[derive(Clone, Default)]
 struct Settings {
-    /// Of those that are none of ours, the name alone: they may be anybody's.
-    variables: BTreeMap<String, String>,
-    encoded: String,
+    keys: Vec<String>,
+    encoded: Option<String>,
 }
 
 impl Settings {
     fn of_process() -> anyhow::Result<Self> {
         let environment = Environment::of_process();
-        let mut variables = BTreeMap::new();
-        for name in VARIABLES {
-            let Some(value) = environment.get(name) else { continue };
-            if value.len() > LONGEST_SETTING {
-                let message = format!("{name} is longer than {LONGEST_SETTING} bytes");
-                return Err(Failure::new(Code::Usage, message).into());
-            }
-            variables.insert(name.to_owned(), value);
-        }
-        let others = std::env::vars_os().filter(|(name, _)| is_setting(name));
-        let others = others.filter_map(|(name, _)| name.into_string().ok());
-        let others = others.filter(|name| name.len() <= LONGEST_NAME && !VARIABLES.contains(&name.as_str()));
-        variables.extend(others.take(MOST_OTHERS).map(|name| (name, String::new())));
-        let encoded = BASE64_STANDARD.encode(serde_json::to_vec(&variables)?);
-        Ok(Self { variables, encoded })
+        let keys = VARIABLES.into_iter().filter(|name| is_key(name)).filter_map(|name| environment.get(name));
+        let header = settings::header(std::env::vars_os())?;
+        let encoded = header.and_then(|value| value.to_str().map(str::to_owned).ok());
+        Ok(Self { keys: keys.collect(), encoded })
     }
 
     fn secrets(&self) -> Vec<String> {
-        let keys = self.variables.iter().filter(|(name, _)| is_key(name)).map(|(_, value)| value.clone());
-        let whole = (!self.variables.is_empty()).then(|| self.encoded.clone());
-        keys.chain(whole).collect()
+        self.keys.iter().chain(&self.encoded).cloned().collect()
     }
 
     fn headers(&self) -> Vec<(&'static str, String)> {
-        let settings = (!self.variables.is_empty()).then(|| (door::SETTINGS, self.encoded.clone()));
-        settings.into_iter().collect()
+        self.encoded.iter().map(|encoded| (door::SETTINGS, encoded.clone())).collect()
     }
 }
 

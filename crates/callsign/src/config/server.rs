@@ -33,7 +33,8 @@ pub fn own_server() -> anyhow::Result<ServerSpec> {
             headers_command: None,
             allow_private: false,
         }),
-        timeout: Some(super::SERVE_TIMEOUT),
+        // Longer than the longest wait that its tools offer.
+        timeout: Some(super::SERVE_TIMEOUT * 2),
         max_message: DEFAULT_MAX_MESSAGE,
         pin: false,
         require: Trust::None,

@@ -8,6 +8,7 @@
 mod bad_inputs;
 mod carry;
 mod children;
+mod daemon;
 mod environment;
 mod faithful;
 mod forgery;
@@ -19,5 +20,6 @@ mod limits;
 mod neighbours;
 mod reload;
 mod scale;
+mod sessions_cli;
 mod support;
 mod workspace;

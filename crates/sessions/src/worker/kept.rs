@@ -33,7 +33,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             model: self.run.model.as_deref(),
             settings: &serde_json::from_str(&self.session.settings).unwrap_or_default(),
             asked_by: &json!({ "run": read(&self.run.asked_by), "session": read(&self.session.made_by) }),
-            limits: &limits(&ready.info.holds),
+            limits: &limits(ready.info.holds),
         };
         if let Err(error) = record::write_context(&directory, &context) {
             tracing::warn!(run = %self.run.id, %error, "context.json could not be written");
@@ -144,13 +144,13 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
     }
 }
 
-fn limits(holds: &Holds) -> Value {
+fn limits(holds: Holds) -> Value {
     let word = |hold: Hold| match hold {
         Hold::Absent => "absent",
         Hold::Watched => "watched",
         Hold::Enforced => "enforced",
     };
-    let Holds { memory, pids, cpus, disk, syscalls } = *holds;
+    let Holds { memory, pids, cpus, disk, syscalls } = holds;
     json!({
         "memory": word(memory), "pids": word(pids), "cpus": word(cpus), "disk": word(disk), "syscalls": word(syscalls),
     })

@@ -1,13 +1,14 @@
 //! One run, from its claim to its end: intent, effect, outcome.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use model::ports::agent::{
     Agent as _, AgentError, Origin, Progress, PromptId, PromptIntent, SessionRef, Spent, WantedSession,
 };
 use model::ports::sandbox::{BoxState, Ending as BoxEnding, How, Sandbox as _};
 use model::ports::store::{AdvanceOutcome, Lease, Store, StoreForScheduler, Written};
-use model::session::{MessageId, Phase, Run, RunState, Session, UnixMillis};
+use model::session::{Phase, Run, RunState, Session, UnixMillis};
 use model::settings::SessionSettings;
 use tokio_util::sync::CancellationToken;
 
@@ -141,7 +142,9 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             }
         }
         let Some(message) = self.run.message_id.clone() else { return Ok(None) };
-        let mut outcome = self.drive(&ready, &settings, (session.clone(), message), cancel, log).await;
+        let prompt = PromptId { session: session.clone(), message };
+        let patience = settings.request_timeout;
+        let mut outcome = self.drive(&ready, prompt, (cancel, patience), log).await;
         if let (Outcome::Failed(failed), Some(ending), How::Made) = (&mut outcome, &ended, ready.how) {
             failed.message = format!("{}; {}", failed.message, told(ending));
         }
@@ -241,13 +244,12 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
     async fn drive(
         &self,
         ready: &Ready<R::Agent>,
-        settings: &SessionSettings,
-        (session, message): (SessionRef, MessageId),
-        cancel: &CancellationToken,
+        prompt: PromptId,
+        (cancel, patience): (&CancellationToken, Duration),
         log: &Log,
     ) -> Outcome {
         let intent = PromptIntent {
-            prompt: PromptId { session, message },
+            prompt,
             text: self.run.task.clone(),
             model: self.run.model.clone(),
             output_schema: self.run.output_schema.clone(),
@@ -267,7 +269,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             name: &name,
             cancel,
             follow: &follow,
-            patience: settings.request_timeout,
+            patience,
         };
         drive.run(&intent, sent).await
     }
