@@ -73,7 +73,7 @@ pub struct Headers {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Verdict {
     Wrap(Vec<Change>),
-    /// It already runs `callsign wrap`.
+    /// It already runs `callsign wrap`, or `callsign mcp`.
     Already,
     Leave(String),
 }
@@ -126,7 +126,7 @@ fn started(
     let command =
         command.as_str().filter(|command| !command.is_empty()).ok_or("its command is not a string")?;
     let args = words(fields.get("args")).ok_or("its args are not a list of strings")?;
-    if wrap::read(command, &args).is_some() {
+    if wrap::read(command, &args).is_some() || wrap::is_own_server(command, &args) {
         return Ok(Verdict::Already);
     }
     own_fields(dialect, fields)?;

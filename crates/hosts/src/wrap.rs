@@ -34,6 +34,12 @@ const WITH_VALUE: [&str; 10] = [
     "--url",
 ];
 
+/// Whether an entry runs `callsign mcp`, which finds out who calls by itself: wrapped, its daemon would end with it.
+pub(crate) fn is_own_server(command: &str, args: &[String]) -> bool {
+    let program = Path::new(command).file_stem().and_then(|stem| stem.to_str());
+    program == Some("callsign") && args.first().is_some_and(|first| first == "mcp")
+}
+
 /// None: the entry runs something else.
 pub(crate) fn read(command: &str, args: &[String]) -> Option<Wrapped> {
     let program = Path::new(command).file_stem()?.to_str()?;
@@ -76,6 +82,14 @@ pub(crate) fn read(command: &str, args: &[String]) -> Option<Wrapped> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_server_is_known_by_its_command() {
+        assert!(is_own_server("/usr/bin/callsign", &words("mcp --config /c.toml")));
+        for (command, args) in [("callsign", "wrap -- callsign mcp"), ("other", "mcp"), ("callsign", "")] {
+            assert!(!is_own_server(command, &words(args)), "{command} {args}");
+        }
+    }
 
     fn words(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()

@@ -84,7 +84,7 @@ function wrapCommand(name, options) {
   return [...start, "--name", serverName(name), "--host", "opencode", ...entry, ...options]
 }
 
-// A `callsign wrap` of the user's own keeps its options and learns what it cannot know by itself.
+// A `callsign wrap` or `callsign mcp` of the user's own keeps its options and learns what it cannot know by itself.
 function completeCommand(name, command) {
   const options = command.slice(2, command.includes("--") ? command.indexOf("--") : undefined)
   const has = (option) => options.some((word) => word === option || word.startsWith(`${option}=`))
@@ -98,7 +98,7 @@ function completeCommand(name, command) {
 // `cwd` are kept: a disabled entry is wrapped too, because it can be switched on at any time.
 function wrapEntry(name, entry) {
   const words = Array.isArray(entry.command) ? entry.command : []
-  if (entry.type === "local" && basename(String(words[0])) === "callsign" && words[1] === "wrap") {
+  if (entry.type === "local" && basename(String(words[0])) === "callsign" && ["wrap", "mcp"].includes(words[1])) {
     return { ...entry, command: completeCommand(name, words), environment: { ...entry.environment } }
   }
   if (entry.type === "local" && words.length > 0) {
