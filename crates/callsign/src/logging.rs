@@ -26,7 +26,8 @@ pub fn start(global: &Global) -> anyhow::Result<()> {
         Failure::new(Code::Usage, message).with_hint("use error, warn, info, debug, trace or target=level")
     })?;
     // It says of every request that it came and went, unless somebody wants to know.
-    let targets = if global.log.contains("rmcp") { targets } else { targets.with_target("rmcp", LevelFilter::WARN) };
+    let targets =
+        if global.log.contains("rmcp") { targets } else { targets.with_target("rmcp", LevelFilter::WARN) };
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = is_terminal && crate::config::Environment::of_process().get("NO_COLOR").is_none();
     let format = tracing_subscriber::fmt::layer().with_writer(Scrubbed).with_ansi(colour).with_target(false);

@@ -119,8 +119,7 @@ mod tests {
 
     use super::*;
 
-    const RULES: Rules =
-        Rules { places: 2, rest: Duration::from_secs(60), patience: Duration::from_secs(30) };
+    const RULES: Rules = Rules { places: 2, rest: Duration::from_mins(1), patience: Duration::from_secs(30) };
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
     fn session(number: u8) -> SessionId {

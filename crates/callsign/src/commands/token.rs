@@ -81,5 +81,6 @@ pub fn now_millis() -> u64 {
         reason = "the edge: everything beneath takes the time as a parameter"
     )]
     let now = SystemTime::now();
-    now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -71,3 +71,60 @@ pub(super) fn not_yet(settings: &SessionSettings) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settler() -> FromVariables {
+        let (sender, base) = watch::channel(Arc::new(SessionSettings::default()));
+        drop(sender);
+        // Programs are sought nowhere: what is found is named in full.
+        FromVariables { base, path: OsString::new() }
+    }
+
+    fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[track_caller]
+    fn refused(pairs: &[(&str, &str)], expected: &str) {
+        let error = settler().settle(variables(pairs), None).map(|_| ()).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_before_there_is_a_session() {
+        refused(&[("MCP_RUNTIME_MODE", "docker")], "MCP_RUNTIME_MODE=local");
+        refused(&[("MCP_RUNTIME_EXTRAS_DIR", "/extras")], "MCP_RUNTIME_EXTRAS_DIR");
+        refused(&[("MCP_OPENCODE_MODEL", "openai/x")], "MCP_OPENCODE_MODEL");
+        refused(&[], "npm install");
+    }
+
+    #[test]
+    fn a_key_is_kept_apart_and_an_image_is_told_to_have_no_effect() {
+        let program = std::env::current_exe().unwrap();
+        let key = ("MCP_OPENCODE_API_KEY", "sk-CANARY-7f3a");
+        let pairs = [key, ("MCP_OPENCODE_COMMAND", program.to_str().unwrap())];
+        let settled = settler().settle(variables(&pairs), Some("boxes/a:1")).unwrap();
+        assert!(!settled.settings.contains("CANARY"), "{}", settled.settings);
+        assert_eq!(settled.key.unwrap().expose(), key.1);
+        assert_eq!(settled.image, ImageChoice::Asked("boxes/a:1".to_owned()));
+        assert!(
+            settled.warnings.iter().any(|warning| warning.contains("no effect")),
+            "{:?}",
+            settled.warnings
+        );
+        let bad = settler().settle(variables(&pairs), Some("--privileged")).map(|_| ()).unwrap_err();
+        assert!(bad.contains("`image`"), "{bad}");
+    }
+
+    #[test]
+    fn a_model_is_of_the_sessions_own_provider() {
+        let document = r#"{"variables":{"MCP_OPENCODE_PROVIDER":"openai"}}"#;
+        assert_eq!(settler().check_model(document, "openai/x"), Ok(()));
+        let error = settler().check_model(document, "ollama/x").unwrap_err();
+        assert!(error.contains("openai/NAME"), "{error}");
+        assert_eq!(settler().check_model(r#"{"variables":{}}"#, "ollama/x"), Ok(()));
+    }
+}

@@ -36,6 +36,7 @@ async fn start(state: &Path, house: &Arc<House>, clock: &Arc<Clock>, options: Op
     let stop = CancellationToken::new();
     let token = stop.clone();
     let desk = Desk::new(store, live, layout, world, Arc::new(|| Box::pin(async { Ok(()) })));
+    #[expect(clippy::disallowed_methods, reason = "its handle is what a test kills")]
     let engine = tokio::spawn(async move {
         engine.recover().await.unwrap();
         engine.run(token).await;
@@ -89,7 +90,7 @@ fn options(max_hot: usize) -> Options {
 fn output(view: &RunView) -> &str {
     match &view.run.state {
         RunState::Ended(Ending::Completed { final_output, .. }) => final_output,
-        other => panic!("{other:?}"),
+        state @ (RunState::Queued | RunState::Running { .. } | RunState::Ended(_)) => panic!("{state:?}"),
     }
 }
 
@@ -176,7 +177,7 @@ async fn whoever_is_killed_when_no_run_is_lost_and_no_prompt_sent_twice() {
             RunState::Ended(Ending::Completed { .. }) => completed += 1,
             // A box that was lost takes the turn in it along.
             RunState::Ended(Ending::Failed { code, .. }) => assert_eq!(code, "agent_crashed"),
-            other => panic!("{other:?}"),
+            state @ (RunState::Queued | RunState::Running { .. } | RunState::Ended(_)) => panic!("{state:?}"),
         }
     }
     assert!(completed > runs.len() / 2, "{completed} of {}", runs.len());

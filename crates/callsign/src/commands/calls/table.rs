@@ -138,7 +138,12 @@ pub(in crate::commands) enum More {
 
 impl Layout {
     /// Fits the columns to these rows, the widest first.
-    pub(in crate::commands) fn fit(columns: &'static [Column], rows: &[Vec<Cell>], page: Page, more: More) -> Self {
+    pub(in crate::commands) fn fit(
+        columns: &'static [Column],
+        rows: &[Vec<Cell>],
+        page: Page,
+        more: More,
+    ) -> Self {
         let widths = columns.iter().enumerate().map(|(at, column)| {
             let widest = rows.iter().filter_map(|row| row.get(at)).map(Cell::width).max().unwrap_or(0);
             if widest == 0 && column.optional && more == More::No {
