@@ -69,6 +69,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
         if options.smoke { &Options { seconds: 1.0, rounds: 1, ..options.clone() } } else { options };
     let extent = if options.smoke { Extent::Smoke } else { Extent::Full };
     let bench = Bench::prepare(workspace, options)?;
+    let occasion = report::occasion("cargo xtask bench sessions")?;
     let mut run = Run::default();
     for round in 0..options.rounds.max(1) {
         for section in bench.sections()? {
@@ -98,7 +99,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<String> {
         None => {}
         Some(Ok(found)) => {
             figures = found.count();
-            section = Some(found.text(&report::occasion("cargo xtask bench sessions")?, extent));
+            section = Some(found.text(&occasion, extent));
         }
         Some(Err(error)) => run.errors.push(format!("sessions: {error:#}")),
     }

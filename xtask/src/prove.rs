@@ -69,6 +69,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         bail!("there is no such gate; there are: {}", names.join(", "));
     }
     process::run(workspace.cargo().args(["build", "--quiet", "--package", "testkit", "--bins"]))?;
+    // In .config/nextest.toml tests have the time that their small size needs.
+    let limits = format!("xtask:{}", workspace.root.join("xtask/src/prove.toml").display());
     for gate in gates {
         println!("gate {}: {}", gate.name, gate.what);
         let mut command = workspace.cargo();
@@ -79,10 +81,27 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             gate.package,
             gate.built,
             "--cargo-quiet",
+            "--tool-config-file",
+            &limits,
+            "--profile",
+            "prove",
             "-E",
             gate.filter,
         ]);
         process::run(command.env("CALLSIGN_FULL", "1"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GATES;
+
+    #[test]
+    fn a_name_is_one_gates_own() {
+        for (index, gate) in GATES.iter().enumerate() {
+            let same = GATES.iter().position(|other| other.name == gate.name);
+            assert_eq!(same, Some(index), "{} is there twice", gate.name);
+        }
+    }
 }

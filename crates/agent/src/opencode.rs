@@ -32,8 +32,10 @@ use tokio::time::{Instant, sleep};
 use self::client::{Client, Response, Trouble};
 
 /// Between two attempts to find out whether the agent answers.
-const PAUSE: Duration = Duration::from_millis(50);
-/// For one of them. OpenCode never answers a request that came while it was starting.
+const PAUSE: Duration = Duration::from_millis(20);
+/// For one of them, at first and at most. OpenCode never answers a request that came while it was starting, so the first
+/// is given little; on a busy machine others may need more.
+const FIRST_HEALTH: Duration = Duration::from_millis(150);
 const HEALTH: Duration = Duration::from_secs(1);
 /// How many aborted prompts are remembered.
 const REMEMBERED: usize = 64;
@@ -164,9 +166,13 @@ impl OpenCode {
 impl Agent for OpenCode {
     async fn ready(&self, within: Duration) -> Result<Ready, AgentError> {
         let end = Instant::now() + within;
+        let mut patience = FIRST_HEALTH;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let sent = self.client.send(Method::GET, "/global/health", None, HEALTH.min(left)).await;
+            let sent = self.client.send(Method::GET, "/global/health", None, patience.min(left)).await;
+            if matches!(sent, Err(Trouble::Late(_))) {
+                patience = (patience * 2).min(HEALTH);
+            }
             let trouble = match sent {
                 Ok(response) if response.status == StatusCode::UNAUTHORIZED => {
                     return Err(AgentError::Unauthorized);

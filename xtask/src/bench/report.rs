@@ -224,9 +224,12 @@ pub(super) fn with_sessions(report: &str, section: &str) -> String {
     format!("{report}{gap}{SESSIONS}\n\n{section}")
 }
 
-/// By whom, when and where something was measured that is measured alone.
+/// By whom, when and where something is measured that may be measured alone. Asked for before it begins: what others do on
+/// the machine then is in the figures.
 pub(super) fn occasion(command: &str) -> Result<String> {
-    Ok(format!("Written by `{command}` on {}; {}", today()?, machine()))
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    Ok(format!("Written by `{command}` on {}; load {load} when it began; {}", today()?, machine()))
 }
 
 /// Only the part of sessions; everything else stays as it is.

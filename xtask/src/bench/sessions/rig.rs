@@ -297,13 +297,12 @@ impl<'a> Bare<'a> {
     fn prompt(&mut self, agent: &OpenCode, model: &mut Model, word: &str) -> Result<Instant> {
         let directory = self.workspace();
         let directory = directory.to_string_lossy();
-        let session = match &self.session {
-            Some(session) => session.clone(),
-            None => {
-                let made =
-                    agent.post(&format!("/session?directory={directory}"), &json!({ "title": "bench" }))?;
-                self.session.insert(text(&made["id"])?).clone()
-            }
+        let session = if let Some(session) = &self.session {
+            session.clone()
+        } else {
+            let made =
+                agent.post(&format!("/session?directory={directory}"), &json!({ "title": "bench" }))?;
+            self.session.insert(text(&made["id"])?).clone()
         };
         let path = format!("/session/{session}/prompt_async?directory={directory}");
         let parts = json!({ "parts": [{ "type": "text", "text": task(word, 0) }] });
