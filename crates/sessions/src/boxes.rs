@@ -182,9 +182,13 @@ pub(crate) fn told(ending: &Ending) -> String {
         Exit::Signal(signal) => format!(", signal {signal}"),
         Exit::Unknown => String::new(),
     };
+    let full = match ending.hits.pids {
+        0 => String::new(),
+        hits => format!("; it was refused {hits} more processes than its limit (limits.pids)"),
+    };
     let said = ending.message.as_deref().map(str::trim).filter(|said| !said.is_empty());
     let said = said.map(|said| format!("; it said last: {said}")).unwrap_or_default();
-    format!("{cause}{exit}{said}")
+    format!("{cause}{exit}{full}{said}")
 }
 
 /// The code of a run whose box ended.

@@ -153,7 +153,12 @@ impl Place {
     async fn check(&self, marked: Option<u64>) -> Result<(), OpenError> {
         let fail = |error: sqlx::Error| self.from_sqlite("read", &error);
         let mut connection = reading(&self.file).connect().await.map_err(fail)?;
-        if self.version(&mut connection).await? > 0 {
+        if self.version(&mut connection).await? == 0 {
+            // There was something, and it was in the log alone.
+            if let Some(marked) = marked.filter(|marked| *marked > 0) {
+                return Err(OpenError::Behind { path: self.file.clone(), missing: marked, marked });
+            }
+        } else {
             self.check_length(&mut connection).await?;
             let found =
                 sqlx::query("PRAGMA quick_check(1)").fetch_one(&mut connection).await.map_err(fail)?;

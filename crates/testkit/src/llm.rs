@@ -28,6 +28,7 @@
 mod anthropic;
 mod chat;
 mod conversation;
+pub mod provider;
 mod responses;
 mod script;
 
@@ -130,6 +131,11 @@ impl ScriptedModel {
     /// Every request so far, in the order of arrival.
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.shared.asked).clone()
+    }
+
+    /// What was asked so far is not kept any longer: conversations of many turns add up.
+    pub fn forget(&self) {
+        lock(&self.shared.asked).clear();
     }
 
     /// All that hosts have sent to the model so far, as one text to search in.

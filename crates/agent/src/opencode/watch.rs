@@ -53,6 +53,8 @@ pub(super) struct Watch<'a> {
     /// The first error that an event told. Where no answer could be begun, nothing else tells it.
     error: Option<Failure>,
     idle: Option<Idle>,
+    /// When the first answer of this turn began, as far as it was seen.
+    begun: Option<wire::Millis>,
 }
 
 /// A session that is idle, although its turn has no end.
@@ -90,6 +92,7 @@ impl<'a> Watch<'a> {
             life: Life::new(opencode.timing),
             error: None,
             idle: None,
+            begun: None,
         }
     }
 
@@ -248,6 +251,8 @@ impl<'a> Watch<'a> {
 
     fn absorb_stored(&mut self, answers: &[Entry]) {
         for entry in answers {
+            let created = entry.info.time.created;
+            self.begun = self.begun.into_iter().chain(created).min();
             for part in &entry.parts {
                 let progress = self.tracker.part(&self.prompt.session.id, part);
                 self.tell(progress);
@@ -275,7 +280,12 @@ impl<'a> Watch<'a> {
 
     async fn meet_family(&mut self) -> Result<(), AgentError> {
         for child in self.opencode.descendants(&self.prompt.session).await? {
-            self.meet(child);
+            // Those of turns before may ask as well, and are no news.
+            if self.begun.is_some() && child.time.created >= self.begun {
+                self.meet(child);
+            } else {
+                self.family.insert(child.id);
+            }
         }
         Ok(())
     }

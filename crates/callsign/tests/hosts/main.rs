@@ -12,5 +12,6 @@ mod codex;
 mod hooks;
 mod ledger;
 mod opencode;
+mod sessions;
 mod stock;
 mod support;

@@ -23,11 +23,11 @@ use nix::unistd::{Gid, Uid, close, getppid, setgroups, setresgid, setresuid};
 use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, chownat, memfd_create};
 use rustix::process::{Rlimit, prlimit};
 
-use beneath::trusted;
 use crate::bwrap::{Descriptors, GROUP, HOSTS, PASSWD, Sources, System, arguments};
 use crate::process::Process;
 use crate::record::{Job, Record};
 use crate::seccomp;
+use beneath::trusted;
 
 /// Covered by a file system of this stage's own in which unprivileged users find what they may not reach by its path.
 const COVERED: &str = "/tmp";
