@@ -7,8 +7,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use model::ports::sandbox::{
-    Ability, BoxName, BoxSpec, BoxState, Cause, Ending, Gravity, Hold, How, Level, Sandbox, SandboxError,
-    Started, Strictness, Usage,
+    Ability, BoxName, BoxSpec, BoxState, Cause, Ending, Exit, Gravity, Hold, How, Level, Sandbox,
+    SandboxError, Started, Strictness, Usage,
 };
 use rustix::process::Signal;
 use tokio::process::Command;
@@ -142,10 +142,7 @@ impl LocalSandbox {
                 Look::Ended(Ending { cause: Cause::Lost, .. }) | Look::Absent => {
                     return Err(SandboxError::NotStarted("its keeper ended without a word".to_owned()));
                 }
-                Look::Ended(ending) => {
-                    let said = ending.message.unwrap_or_default();
-                    return Err(SandboxError::NotStarted(format!("its command ended at once: {said}")));
-                }
+                Look::Ended(ending) => return Err(SandboxError::NotStarted(at_once(&ending))),
                 Look::Starting => sleep(LOOK).await,
             }
         }
@@ -276,6 +273,18 @@ impl Sandbox for LocalSandbox {
         }
         record.remove().map_err(|error| system("forget the box", error))
     }
+}
+
+/// How a command ended that should have gone on.
+fn at_once(ending: &Ending) -> String {
+    let exit = match ending.exit {
+        Exit::Code(code) => format!(" with exit code {code}"),
+        Exit::Signal(signal) => format!(" by signal {signal}"),
+        Exit::Unknown => String::new(),
+    };
+    let said = ending.message.as_deref().map(str::trim).filter(|said| !said.is_empty());
+    let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+    format!("its command ended at once{exit}{said}")
 }
 
 /// Which limits that are asked for are not enforced.
