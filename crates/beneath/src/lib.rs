@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmod, fstat, open, openat2, statat,
 };
 use rustix::io::Errno;
 
@@ -22,6 +22,8 @@ use rustix::io::Errno;
 const LONGEST: usize = 4096;
 /// `openat2` gives up when something is renamed at that very moment; a box that renames without end gets no further.
 const TRIES: u32 = 32;
+/// What a walk remembers of places it has yet to go to, in bytes: a box decides how many there are.
+const MOST_HELD: usize = 16 << 20;
 /// What is looked at to tell text from other things.
 const GLANCE: usize = 8 << 10;
 
@@ -34,6 +36,8 @@ pub enum BeneathError {
     NotFound,
     #[error("it is no regular file")]
     NotRegular,
+    #[error("somebody holds the file and does not let it be read now")]
+    Held,
     #[error("could not open what lies beneath the directory")]
     System(#[source] io::Error),
 }
@@ -108,8 +112,12 @@ impl Root {
             return Err(BeneathError::NotRegular);
         }
         let again = format!("/proc/self/fd/{}", named.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = File::from(open(again, flags, Mode::empty()).map_err(system)?);
+        // Whoever has a lease on the file would make us wait for as long as the kernel lets it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = match open(again, flags, Mode::empty()) {
+            Err(Errno::AGAIN) => return Err(BeneathError::Held),
+            other => File::from(other.map_err(system)?),
+        };
         Ok(Opened { file, size: size(&stat), modified: modified(&stat) })
     }
 
@@ -173,6 +181,16 @@ impl Root {
         self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, ResolveFlags::NO_SYMLINKS)
     }
 
+    /// For its owner. Where that does not work, it stays as it is.
+    fn make_readable(&self, path: &Path) {
+        let Ok(named) = self.resolve(path, OFlags::PATH | OFlags::DIRECTORY, ResolveFlags::NO_SYMLINKS)
+        else {
+            return;
+        };
+        let by_number = format!("/proc/self/fd/{}", named.as_raw_fd());
+        let _as_it_was = chmod(by_number, Mode::RWXU);
+    }
+
     fn resolve(&self, path: &Path, flags: OFlags, further: ResolveFlags) -> Result<OwnedFd, BeneathError> {
         let bytes = path.as_os_str().as_bytes();
         let plain = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -198,8 +216,11 @@ pub struct Walk {
     root: Root,
     depth: usize,
     waiting: Vec<PathBuf>,
+    /// Bytes of paths in `waiting`.
+    held: usize,
     current: Option<(PathBuf, OwnedFd, Dir)>,
     cut: bool,
+    insists: bool,
 }
 
 #[derive(Debug)]
@@ -210,18 +231,33 @@ pub struct Found {
 
 impl Walk {
     pub fn new(root: Root, depth: usize) -> Self {
-        Self { root, depth, waiting: vec![PathBuf::new()], current: None, cut: false }
+        let waiting = vec![PathBuf::new()];
+        Self { root, depth, waiting, held: 0, current: None, cut: false, insists: false }
     }
 
-    /// Whether something lay too deep to be looked at.
+    /// Directories that their owner may not read are made readable for it, so that nothing is hidden in them.
+    #[must_use]
+    pub fn insisting(mut self) -> Self {
+        self.insists = true;
+        self
+    }
+
+    /// Whether something lay too deep to be looked at, or could not be opened for want of permission.
     pub fn cut(&self) -> bool {
         self.cut
     }
 
     fn open_next(&mut self) -> Option<()> {
         let path = self.waiting.pop()?;
+        self.held = self.held.saturating_sub(path.as_os_str().len());
+        let mut opened = self.root.directory(&path);
+        if self.insists && is_denied(&opened) {
+            self.root.make_readable(&path);
+            opened = self.root.directory(&path);
+        }
+        self.cut |= is_denied(&opened);
         // What is gone, was exchanged, or may not be read is left out.
-        if let Ok(directory) = self.root.directory(&path)
+        if let Ok(directory) = opened
             && let Ok(entries) = Dir::read_from(&directory)
         {
             self.current = Some((path, directory, entries));
@@ -250,7 +286,10 @@ impl Iterator for Walk {
             let Ok(stat) = statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let path = parent.join(OsStr::from_bytes(name.to_bytes()));
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                if path.components().count() <= self.depth && path.as_os_str().len() < LONGEST {
+                let length = path.as_os_str().len();
+                let fits = length < LONGEST && self.held + length <= MOST_HELD;
+                if fits && path.components().count() <= self.depth {
+                    self.held += length;
                     self.waiting.push(path.clone());
                 } else {
                     self.cut = true;
@@ -273,6 +312,10 @@ fn told_apart(mut bytes: Vec<u8>, truncated: bool) -> Data {
         bytes.truncate(error.valid_up_to());
     }
     String::from_utf8(bytes).map_or_else(|error| Data::Binary(error.into_bytes()), Data::Text)
+}
+
+fn is_denied(opened: &Result<OwnedFd, BeneathError>) -> bool {
+    matches!(opened, Err(BeneathError::System(error)) if error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn size(stat: &Stat) -> u64 {

@@ -10,6 +10,33 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[test]
+fn whoever_has_a_lease_on_a_file_makes_nobody_wait() {
+    let (directory, root) = place();
+    let hold = "import fcntl,os,signal,sys,time\n\
+                signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+                held = os.open(sys.argv[1], os.O_RDWR)\n\
+                fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+                print('held', flush=True)\n\
+                time.sleep(20)";
+    let mut holder = Command::new("python3")
+        .args(["-c", hold])
+        .arg(directory.path().join("root/a.txt"))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 5];
+    holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let begun = Instant::now();
+    let read = root.read(Path::new("a.txt"), 100);
+    let took = begun.elapsed();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(matches!(read, Err(BeneathError::Held)), "{read:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(root.read(Path::new("a.txt"), 100).unwrap().data, Data::Text("text".into()));
+}
+
 const CAPS: Caps = Caps { files: 100, entries: 1000, depth: 8 };
 
 /// `outside/secret`, and `root/` with a few good files.
@@ -130,7 +157,7 @@ fn a_link_that_is_swapped_in_never_leads_out() {
                     read += 1;
                 }
                 Err(BeneathError::Outside | BeneathError::NotFound | BeneathError::System(_)) => {}
-                Err(BeneathError::NotRegular) => panic!("a file is a file"),
+                Err(BeneathError::NotRegular | BeneathError::Held) => panic!("a file is a file"),
             }
         }
         for _ in 0..200 {

@@ -32,7 +32,7 @@ const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Opens the store, takes over what a daemon before left, and starts to see to sessions until `stop`.
 pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
-    let Surroundings { state, settings, tasks, stop, .. } = around;
+    let Surroundings { state, settings, redactor, tasks, stop } = around;
     let store = SqliteStore::open(&Place::of(state.path())).await?;
     let store = Arc::new(store);
     let now = settings.borrow().clone();
@@ -43,8 +43,13 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let sandbox = local_sandbox(&state, &now, &path);
     let owned = sandbox.own().await?.context("another process owns the boxes of this state directory")?;
     let settler = FromVariables { base: settings.clone(), path: path.clone() };
-    let rooms =
-        Arc::new(LocalRooms { sandbox, base: settings, bare: now.isolation == BoxIsolation::None, path });
+    let rooms = Arc::new(LocalRooms {
+        sandbox,
+        base: settings,
+        bare: now.isolation == BoxIsolation::None,
+        redactor,
+        path,
+    });
     let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
     let world: Arc<dyn World> = Arc::new(RealWorld);
     let options = Options { max_hot: now.max_hot, idle: now.idle };
@@ -58,6 +63,8 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     engine.recover().await.context("what was left of the sessions could not be taken over")?;
     let (kept, ending) = (Arc::clone(&store), stop.clone());
     tasks.spawn(async move {
+        // A daemon that runs no sessions any more makes room for one that does.
+        let _whole = stop.clone().drop_guard();
         engine.run(stop).await;
         kept.close().await;
         drop(owned);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use beneath::{Root, Walk};
 
-/// Deeper than paths reach; what lies deeper still is not counted.
+/// Deeper than paths reach; what lies deeper still counts as too much.
 const DEPTH: usize = 2048;
 /// Files with several names are counted once, as long as there are not too many to remember.
 const REMEMBERED: usize = 100_000;
@@ -20,7 +20,7 @@ pub(crate) struct Count {
 
 impl Count {
     pub(crate) fn new(directories: &[&Path]) -> io::Result<Self> {
-        let walks = directories.iter().map(|path| Ok(Walk::new(Root::open(path)?, DEPTH)));
+        let walks = directories.iter().map(|path| Ok(Walk::new(Root::open(path)?, DEPTH).insisting()));
         Ok(Self { walks: walks.collect::<io::Result<_>>()?, seen: BTreeSet::new(), bytes: 0 })
     }
 
@@ -29,6 +29,10 @@ impl Count {
         for _ in 0..entries {
             let Some(walk) = self.walks.last_mut() else { return Some(self.bytes) };
             let Some(found) = walk.next() else {
+                if walk.cut() {
+                    // What cannot be counted is hidden on purpose.
+                    self.bytes = u64::MAX;
+                }
                 self.walks.pop();
                 continue;
             };

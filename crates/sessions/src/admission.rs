@@ -22,7 +22,9 @@ pub(crate) enum Doing {
     Working { since: UnixMillis },
     /// At rest since then.
     Resting { since: UnixMillis },
-    /// It was asked to give its place up, and will.
+    /// It was asked to give its place up after what it does now, whenever that is.
+    GivingWay,
+    /// It gives its place up now.
     Leaving,
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
     let wanted: HashSet<&SessionId> = waiting.iter().map(|waits| &waits.session).collect();
     let mut resting: Vec<(UnixMillis, &SessionId)> = Vec::new();
     let mut working: Vec<(UnixMillis, &SessionId)> = Vec::new();
-    let mut leaving = 0_usize;
+    let (mut leaving, mut giving_way) = (0_usize, 0_usize);
     for Placed { session, doing } in placed {
         match doing {
             Doing::Resting { .. } if wanted.contains(session) => {
@@ -74,6 +76,7 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
             }
             Doing::Resting { since } => resting.push((*since, session)),
             Doing::Working { since } => working.push((*since, session)),
+            Doing::GivingWay => giving_way += 1,
             Doing::Leaving => leaving += 1,
         }
     }
@@ -81,7 +84,7 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
     working.sort();
     let (mut resting, mut working) = (resting.into_iter(), working.into_iter());
     // Where there are fewer places than there were, those at rest go first.
-    let surplus = placed.len().saturating_sub(rules.places).saturating_sub(leaving);
+    let surplus = placed.len().saturating_sub(rules.places).saturating_sub(leaving + giving_way);
     for (_, session) in resting.by_ref().take(surplus) {
         decisions.push(Decision::Stop(session.clone()));
         leaving += 1;
@@ -170,6 +173,9 @@ mod tests {
             [placed(8, Doing::Working { since: ago(50) }), placed(9, Doing::Working { since: ago(60) })];
         assert_eq!(admit(RULES, &taken, &[waits(1, 29)], NOW), []);
         assert_eq!(admit(RULES, &taken, &[waits(1, 30)], NOW), [Decision::GiveWay(session(9))]);
+        // One that was asked may take hours: the next one is asked as well.
+        let taken = [placed(8, Doing::Working { since: ago(50) }), placed(9, Doing::GivingWay)];
+        assert_eq!(admit(RULES, &taken, &[waits(1, 30)], NOW), [Decision::GiveWay(session(8))]);
     }
 
     #[test]
@@ -186,6 +192,7 @@ mod tests {
         prop_oneof![
             (0_u64..200).prop_map(|seconds| Doing::Working { since: ago(seconds) }),
             (0_u64..200).prop_map(|seconds| Doing::Resting { since: ago(seconds) }),
+            Just(Doing::GivingWay),
             Just(Doing::Leaving),
         ]
     }

@@ -1,12 +1,14 @@
 //! A session's box: found again, or made, with an agent in it that answers.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::ports::agent::{Agent as _, AgentError};
 use model::ports::sandbox::{
-    BoxInfo, BoxName, BoxState, Cause, Ending, Exit, Hits, How, Sandbox, SandboxError,
+    BoxInfo, BoxName, BoxState, Cause, Ending, Exit, Hits, How, Sandbox, SandboxError, Started,
 };
 use model::session::{Session, SessionId};
 use model::settings::SessionSettings;
@@ -17,6 +19,11 @@ use crate::world::{Access, Rooms};
 
 /// How often is looked whether a box that should run does.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
+/// How often is looked whether an agent says that it listens, and how far into its log.
+const LISTEN: Duration = Duration::from_millis(20);
+const MOST_HEARD: u64 = 64 << 10;
+/// Models besides the configured ones that an agent is told of.
+const MOST_MODELS: usize = 16;
 /// How long an agent has to end by itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// How long a box that was found may take to answer: it runs, so it is not starting any more.
@@ -85,9 +92,14 @@ impl<R: Rooms> Plans<'_, R> {
         let name = name_of(&self.session.id)?;
         let sandbox = self.rooms.sandbox();
         let state = sandbox.state(&name).await.map_err(|error| unstarted(&error))?;
+        let mut running = None;
         let access = match (state, self.dirs.access()) {
             // The one it was started with, or is being started with by somebody who was cut off.
-            (BoxState::Running(_) | BoxState::Starting, Some(access)) if self.knows(&access) => access,
+            (BoxState::Running(info), Some(access)) if self.knows(&access) => {
+                running = Some(info);
+                access
+            }
+            (BoxState::Starting, Some(access)) if self.knows(&access) => access,
             (BoxState::Running(_) | BoxState::Starting, Some(access)) => {
                 sandbox.stop(&name, GRACE).await.map_err(|error| unstarted(&error))?;
                 self.new_access(access.models)?
@@ -101,16 +113,24 @@ impl<R: Rooms> Plans<'_, R> {
                 self.new_access(before.map(|access| access.models).unwrap_or_default())?
             }
         };
-        let spec = self.rooms.spec(self.session, self.settings, &access, self.dirs);
-        let started = sandbox.start(spec.map_err(|why| NoBox::new("box_refused", why))?).await;
-        let started = started.map_err(|error| unstarted(&error))?;
+        let started = if let Some(info) = running {
+            // What it would be made with today does not matter to it.
+            Started { info, how: How::Found }
+        } else {
+            let spec = self.rooms.spec(self.session, self.settings, &access, self.dirs);
+            let started = sandbox.start(spec.map_err(|why| NoBox::new("box_refused", why))?).await;
+            started.map_err(|error| unstarted(&error))?
+        };
         let agent = self.rooms.agent(&access, self.settings);
         let within = match started.how {
             How::Made => self.settings.start_timeout,
             How::Found => FOUND,
         };
         let ready = tokio::select! {
-            ready = agent.ready(within) => ready,
+            ready = async {
+                self.heard(access, &started.info.log, within).await?;
+                agent.ready(within).await
+            } => ready,
             ending = ended(sandbox, &name) => {
                 return Err(NoBox::ended(format!("the agent ended while it started: {}", told(&ending))));
             }
@@ -120,9 +140,27 @@ impl<R: Rooms> Plans<'_, R> {
             Err(error) => {
                 // It listens and does not answer, or nobody knows how to get in: the next attempt begins anew.
                 let _gone = sandbox.kill(&name).await;
-                Err(not_ready(&error, within))
+                // One that was found says nothing about one that is made.
+                Err(NoBox { again: started.how == How::Found, ..not_ready(&error, within) })
             }
         }
+    }
+
+    /// Only the box can say this, and only once the port is its own: whoever took it meanwhile is sent nothing.
+    async fn heard(&self, access: Access, log: &Path, within: Duration) -> Result<(), AgentError> {
+        let Some(words) = self.rooms.announcement(&access).filter(|_| !access.heard) else { return Ok(()) };
+        let until = Instant::now() + within;
+        while !says(log, &words) {
+            if Instant::now() >= until {
+                return Err(AgentError::NoAnswer { seconds: within.as_secs() });
+            }
+            sleep(LISTEN).await;
+        }
+        // Later its log may have been cut.
+        let kept = self.dirs.keep_access(&Access { heard: true, ..access });
+        kept.map_err(|error| AgentError::Unreachable {
+            reason: format!("its password cannot be kept: {error}"),
+        })
     }
 
     fn knows(&self, access: &Access) -> bool {
@@ -139,11 +177,22 @@ impl<R: Rooms> Plans<'_, R> {
         if let Some(model) = self.model
             && !self.knows(&access)
         {
+            // They are in its environment, and that has an end.
+            if access.models.len() >= MOST_MODELS {
+                access.models.remove(0);
+            }
             access.models.push(model.to_owned());
         }
         self.dirs.keep_access(&access).map_err(|error| unusable(&error))?;
         Ok(access)
     }
+}
+
+/// Among the first things in a log.
+fn says(log: &Path, words: &str) -> bool {
+    let mut first = Vec::new();
+    let read = File::open(log).and_then(|file| file.take(MOST_HEARD).read_to_end(&mut first));
+    read.is_ok() && String::from_utf8_lossy(&first).contains(words)
 }
 
 fn unusable(error: &io::Error) -> NoBox {
@@ -231,16 +280,17 @@ fn not_ready(error: &AgentError, within: Duration) -> NoBox {
     }
 }
 
-/// Ends a session's box, whatever it does.
-pub(crate) async fn stop(sandbox: &impl Sandbox, session: &SessionId, grace: Duration) {
-    let Ok(name) = name_of(session) else { return };
+/// Ends a session's box, whatever it does. False: it is still there after a minute.
+pub(crate) async fn stop(sandbox: &impl Sandbox, session: &SessionId, grace: Duration) -> bool {
+    let Ok(name) = name_of(session) else { return true };
     let until = Instant::now() + Duration::from_mins(1);
     // It must not be left without an owner: what fails is tried again.
     while let Err(error) = sandbox.stop(&name, grace).await {
         tracing::warn!(%session, %error, "the box did not stop");
         if Instant::now() > until {
-            return;
+            return false;
         }
         sleep(Duration::from_secs(1)).await;
     }
+    true
 }

@@ -202,6 +202,7 @@ impl<S: Store> Desk<S> {
         check_name("name", name.as_deref())?;
         check_name("reuse_key", reuse_key.as_deref())?;
         (self.check)().await.map_err(DeskError::Unable)?;
+        let asked = settings.clone();
         let id = SessionId::new(self.world.stamp());
         let workspace = self.layout.of(&id).workspace();
         let workspace = workspace.to_str().ok_or_else(|| {
@@ -228,7 +229,9 @@ impl<S: Store> Desk<S> {
         let dirs = self.layout.of(&session.id);
         let files = |doing| move |source| DeskError::Files { doing, source };
         dirs.make().map_err(files("make the session's directories"))?;
+        // A key belongs to the settings that it came with, and to no others.
         if let Some(key) = key
+            && session.settings == asked
             && dirs.key().map_err(files("read the session's key"))?.is_none()
         {
             dirs.keep_key(&key).map_err(files("keep the session's key"))?;
@@ -383,8 +386,8 @@ impl<S: Store> Desk<S> {
     ) -> Result<(RunId, Tail), DeskError> {
         let run = self.run(principal, run).await?.run;
         let path = self.layout.of(&run.session).log(&run.id);
-        let tail = record::tail(&path, lines)
-            .map_err(|source| DeskError::Files { doing: "read the run's log", source })?;
+        let tail = blocking(move || record::tail(&path, lines)).await;
+        let tail = tail.map_err(|source| DeskError::Files { doing: "read the run's log", source })?;
         Ok((run.id, tail))
     }
 
@@ -418,11 +421,14 @@ impl<S: Store> Desk<S> {
         if self.store.session(principal, &session).await?.is_none() {
             return Err(missing());
         }
-        let root = self.layout.of(&session);
-        record::read(root.root(), rest, most).map_err(|error| match error {
-            ReadError::NotFound => missing(),
-            ReadError::System(source) => DeskError::Files { doing: "read the artifact", source },
-        })
+        let (root, rest) = (self.layout.of(&session), rest.to_owned());
+        let read = move || match record::read(root.root(), &rest, most) {
+            Ok(read) => Ok(Some(read)),
+            Err(ReadError::NotFound) => Ok(None),
+            Err(ReadError::System(source)) => Err(source),
+        };
+        let read = blocking(read).await;
+        read.map_err(|source| DeskError::Files { doing: "read the artifact", source })?.ok_or_else(missing)
     }
 
     fn view(&self, session: Session) -> SessionView {
@@ -437,6 +443,11 @@ impl<S: Store> Desk<S> {
         let progress = if run.state.is_ended() { None } else { self.live.progress(&run.id) };
         RunView { run, progress }
     }
+}
+
+/// On a thread of its own: what a box has written may take long to read.
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(read).await.map_err(io::Error::other).flatten()
 }
 
 fn check_name(name: &'static str, text: Option<&str>) -> Result<(), DeskError> {

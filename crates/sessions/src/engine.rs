@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Decision, Doing, Placed, Rules, Waits, admit};
 use crate::layout::Layout;
-use crate::live::{Live, Temper};
+use crate::live::{Hot, Live, Temper};
 use crate::worker::{Left, Orders, Shared, Worker};
 use crate::world::{Rooms, World};
 
@@ -181,9 +181,13 @@ where
             };
             if !is_kept {
                 tracing::info!(%session, "a directory of nobody is removed");
-                if let Err(error) = layout.of(&session).remove() {
-                    tracing::warn!(%session, %error, "a directory of nobody could not be removed");
-                }
+                // On a thread of its own and not waited for: there may be very much of it.
+                let dirs = layout.of(&session);
+                drop(tokio::task::spawn_blocking(move || {
+                    if let Err(error) = dirs.remove() {
+                        tracing::warn!(%session, %error, "a directory of nobody could not be removed");
+                    }
+                }));
             }
         }
         Ok(())
@@ -247,8 +251,8 @@ where
                 self.ending.push((session, principal));
             } else if let Some(hired) = self.workers.get(&session) {
                 hired.orders.wake.notify_one();
-            } else {
-                self.left.retain(|(waits, _)| waits.session != session);
+            } else if self.left.iter().all(|(waits, _)| waits.session != session) {
+                // One with a run that was left may need a box: it waits for a place like the others.
                 self.hire(&session, &principal, true);
             }
         }
@@ -277,6 +281,12 @@ where
         placed
             .map(|(session, hired)| {
                 let doing = match live.get(session) {
+                    // Asked to go, and still at work: nobody knows for how long.
+                    Some(Hot { temper: Temper::Starting | Temper::Busy, .. })
+                        if hired.orders.leave.is_cancelled() =>
+                    {
+                        Doing::GivingWay
+                    }
                     _ if hired.orders.leave.is_cancelled() => Doing::Leaving,
                     Some(hot) => match hot.temper {
                         Temper::Ready => Doing::Resting { since: hot.since },

@@ -93,19 +93,12 @@ impl SessionDirs {
         Ok(directory)
     }
 
-    /// Everything of the session. Links in it are removed, not followed. Nobody may write to it meanwhile.
+    /// Everything of the session. Links in it are removed, not followed. Nobody may write to it meanwhile. Blocks.
     pub fn remove(&self) -> io::Result<()> {
-        let removed = match fs::remove_dir_all(&self.root) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                // Whoever was in the box may have locked directories of its own.
-                unlock(&self.root)?;
-                fs::remove_dir_all(&self.root)
-            }
-            other => other,
-        };
-        match removed {
+        match fs::symlink_metadata(&self.root) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            other => other,
+            Err(error) => Err(error),
+            Ok(_) => remove(&self.root),
         }
     }
 
@@ -153,20 +146,51 @@ impl SessionDirs {
     }
 }
 
-/// Directories, so deep as they go; the stack is not used, since a box decides how deep that is.
-fn unlock(root: &Path) -> io::Result<()> {
-    let mut waiting = vec![root.to_owned()];
-    while let Some(directory) = waiting.pop() {
-        fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
-        for entry in fs::read_dir(&directory)? {
+/// A box decides how deep its directories go and which of them it has locked. So each is unlocked and brought up to the
+/// root before it is emptied: nothing recurses, and no path is longer than two names beneath the root.
+fn remove(root: &Path) -> io::Result<()> {
+    let mut brought = 0_u64;
+    fs::set_permissions(root, Permissions::from_mode(0o700))?;
+    loop {
+        let mut left = false;
+        for entry in fs::read_dir(root)? {
             let entry = entry?;
-            // Of the entry itself: a link is none.
+            left = true;
+            // Of the entry itself: a link is no directory.
             if entry.file_type()?.is_dir() {
-                waiting.push(entry.path());
+                bring_up(root, &entry.path(), &mut brought)?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        if !left {
+            return fs::remove_dir(root);
+        }
+    }
+}
+
+/// Empties a directory and removes it. What is a directory in it is one of the root's afterwards.
+fn bring_up(root: &Path, directory: &Path, brought: &mut u64) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+            continue;
+        }
+        // One that is locked cannot be moved.
+        fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
+        // A removal that was cut off may have left some.
+        loop {
+            *brought += 1;
+            match fs::rename(entry.path(), root.join(format!(".removed-{brought}"))) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
+                other => break other?,
             }
         }
     }
-    Ok(())
+    fs::remove_dir(directory)
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -175,6 +199,7 @@ fn make(directory: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::symlink;
 
     use model::session::Stamp;
@@ -199,11 +224,25 @@ mod tests {
         fs::create_dir_all(&deep).unwrap();
         symlink(&other, deep.join("link")).unwrap();
         fs::set_permissions(&deep, Permissions::from_mode(0o000)).unwrap();
-        unlock(dirs.root()).unwrap();
+        dirs.remove().unwrap();
         assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o500);
         dirs.remove().unwrap();
-        dirs.remove().unwrap();
         assert!(!dirs.root().exists() && other.join("file").exists());
+    }
+
+    #[test]
+    fn how_deep_a_box_went_does_not_matter() {
+        let (_root, dirs) = dirs();
+        // Each from the one before: a path would be too long.
+        let mut at = File::open(dirs.workspace()).unwrap();
+        for _ in 0..20_000 {
+            let next = format!("/proc/self/fd/{}/d", at.as_raw_fd());
+            fs::create_dir(&next).unwrap();
+            at = File::open(&next).unwrap();
+        }
+        drop(at);
+        dirs.remove().unwrap();
+        assert!(!dirs.root().exists());
     }
 
     #[test]
@@ -211,7 +250,7 @@ mod tests {
         let (_root, dirs) = dirs();
         assert_eq!(dirs.key().unwrap(), None);
         assert_eq!(dirs.access(), None);
-        let access = Access { port: 7, password: "CANARY".to_owned(), models: Vec::new() };
+        let access = Access { port: 7, password: "CANARY".to_owned(), models: Vec::new(), heard: true };
         dirs.keep_access(&access).unwrap();
         dirs.keep_key(&Secret::new("CANARY")).unwrap();
         for name in [ACCESS, KEY] {

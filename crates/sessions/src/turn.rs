@@ -25,8 +25,10 @@ const ABORT: Duration = Duration::from_secs(15);
 const LAST_CALL: Duration = Duration::from_secs(5);
 /// How long an agent that works may take to say so.
 const HEALTHY: Duration = Duration::from_secs(2);
-/// How many questions wait at most; an agent that asks more is not answered.
-const MOST_QUESTIONS: usize = 64;
+/// How many questions wait at most. An agent that asks more without an answer is not one that can be helped.
+const MOST_QUESTIONS: usize = 4096;
+/// The tool that starts a subagent.
+const SUBAGENT: &str = "task";
 
 /// What becomes of a permission that nobody is there to give: the box is what holds the agent, not a question.
 pub(crate) fn policy() -> Policy {
@@ -98,6 +100,12 @@ impl Follow {
                     seen.retry = Some((*attempt, message.clone()));
                 }
                 Progress::Status(Status::Busy) => {}
+                // A subagent's own requests are requests, and its tools count by themselves.
+                Progress::ToolStarted { tool, .. } | Progress::ToolFinished { tool, .. }
+                    if tool == SUBAGENT =>
+                {
+                    seen.got_on();
+                }
                 Progress::ToolStarted { .. } => {
                     seen.tools += 1;
                     seen.got_on();
@@ -169,11 +177,12 @@ impl Follow {
                     Answer::Deny { reason: "Nobody is there to allow it.".to_owned() }
                 }
             };
-            let mut tries = 0;
             while let Err(error) = agent.answer(&question.id, &answer).await {
                 tracing::debug!(%error, "a question could not be answered");
-                tries += 1;
-                if tries == 5 {
+                if !matches!(error, AgentError::Unreachable { .. } | AgentError::NoAnswer { .. }) {
+                    // The same would be refused again. Turned down, the turn goes on or ends.
+                    let deny = Answer::Deny { reason: "Nobody is there to answer.".to_owned() };
+                    let _gone = agent.answer(&question.id, &deny).await;
                     break;
                 }
                 sleep(PAUSE).await;

@@ -96,8 +96,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
             LeaseOutcome::Leased(lease) => lease,
             LeaseOutcome::Ended | LeaseOutcome::NoSession => {
                 // A box of a session that has ended, or never was, is nobody's.
-                self.end_box(Duration::ZERO).await;
-                return Ok(Left::Done);
+                let ended = self.end_box(Duration::ZERO).await;
+                return Ok(if ended { Left::Done } else { Left::Trouble });
             }
             LeaseOutcome::Held(_) => return Ok(Left::Done),
             LeaseOutcome::NotAlive => return Ok(Left::Trouble),
@@ -158,7 +158,10 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
     async fn leave(&self, lease: &Lease) -> Result<Step, Gone> {
         let Shared { store, live, world, .. } = &*self.shared;
         live.set(&self.session, Temper::Stopping, world.now());
-        self.end_box(GRACE).await;
+        if !self.end_box(GRACE).await {
+            // With the lease: it is taken up again, and nobody else begins meanwhile.
+            return Ok(Step::Leave(Left::Trouble));
+        }
         persist("release", || store.release(lease)).await?;
         Ok(Step::Leave(Left::Done))
     }
@@ -166,11 +169,18 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
     async fn terminate(&self, lease: &Lease, keep: Keep) -> Result<Step, Gone> {
         let Shared { store, live, world, .. } = &*self.shared;
         live.set(&self.session, Temper::Stopping, world.now());
-        self.end_box(GRACE).await;
+        if !self.end_box(GRACE).await {
+            // With the lease: it is taken up again, and nobody else begins meanwhile.
+            return Ok(Step::Leave(Left::Trouble));
+        }
         let dirs = self.dirs();
         let removed = match keep {
             Keep::Directories => dirs.forget_secrets(),
-            Keep::Nothing => dirs.remove(),
+            // On a thread of its own: there may be very much of it.
+            Keep::Nothing => {
+                let removing = tokio::task::spawn_blocking(move || dirs.remove());
+                removing.await.map_err(std::io::Error::other).flatten()
+            }
         };
         if let Err(error) = removed {
             // It stays `terminating`, and is tried again.
@@ -185,14 +195,18 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
         })
     }
 
-    async fn end_box(&self, grace: Duration) {
+    /// False: it is still there, and what lies in its directories is in use.
+    async fn end_box(&self, grace: Duration) -> bool {
         let sandbox = self.shared.rooms.sandbox();
-        boxes::stop(sandbox, &self.session, grace).await;
+        if !boxes::stop(sandbox, &self.session, grace).await {
+            return false;
+        }
         if let Ok(name) = boxes::name_of(&self.session)
             && let Err(error) = sandbox.forget(&name).await
         {
             tracing::debug!(session = %self.session, %error, "what is known of the box stays");
         }
+        true
     }
 
     async fn read(&self) -> Result<Option<Session>, Gone> {

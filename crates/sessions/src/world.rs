@@ -27,11 +27,14 @@ pub struct Access {
     /// Models besides the configured ones that the agent was told of at its start: it takes no others.
     #[serde(default)]
     pub models: Vec<String>,
+    /// The agent has said that it listens there: since then the port is its own.
+    #[serde(default)]
+    pub heard: bool,
 }
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { port, password: _, models } = self;
+        let Self { port, password: _, models, heard: _ } = self;
         f.debug_struct("Access").field("port", port).field("models", models).finish_non_exhaustive()
     }
 }
@@ -57,6 +60,9 @@ pub trait Rooms: Send + Sync + 'static {
         access: &Access,
         directories: &SessionDirs,
     ) -> Result<BoxSpec, String>;
+
+    /// What the agent prints once it listens. None: there is nothing to wait for.
+    fn announcement(&self, access: &Access) -> Option<String>;
 
     fn agent(&self, access: &Access, settings: &SessionSettings) -> Self::Agent;
 }

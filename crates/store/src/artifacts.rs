@@ -22,11 +22,12 @@ impl SqliteStore {
         let found = sqlx::query(
             "SELECT artifacts.* FROM artifacts JOIN runs ON runs.id = artifacts.run \
              WHERE artifacts.session = ?1 AND artifacts.principal = ?2 AND (?3 IS NULL OR artifacts.run = ?3) \
-             ORDER BY runs.seq DESC, artifacts.path",
+             ORDER BY runs.seq DESC, artifacts.path LIMIT ?4",
         )
         .bind(session.as_str())
         .bind(principal.as_str())
         .bind(run.map(RunId::as_str))
+        .bind(i64::try_from(MOST_ARTIFACTS).unwrap_or(i64::MAX))
         .fetch_all(&mut reader.connection)
         .await
         .map_err(fail)?;

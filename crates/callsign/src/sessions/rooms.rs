@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::{BoxConfig, BoxModel, OpenCode, Place, Timing};
+use gateway::redact::Redactor;
 use model::ports::agent::{Decision, Policy, QUESTION};
 use model::ports::sandbox::{
     Bind, BoxName, BoxSpec, Environment as BoxEnvironment, Limits, Network, Strictness, User,
@@ -39,6 +40,8 @@ pub(super) struct LocalRooms {
     pub(super) base: watch::Receiver<Arc<SessionSettings>>,
     /// Nothing is between the agent and this machine, because somebody wrote that.
     pub(super) bare: bool,
+    /// Keys are written down nowhere.
+    pub(super) redactor: Arc<Redactor>,
     /// Where programs are sought.
     pub(super) path: OsString,
 }
@@ -61,7 +64,7 @@ impl Rooms for LocalRooms {
         // Free a moment ago. Should somebody take it meanwhile, the agent ends and is started at another one.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let free = free.map_err(|error| format!("there is no free port: {error}"))?;
-        Ok(Access { port: free.port(), password: RealWorld.password(), models: Vec::new() })
+        Ok(Access { port: free.port(), password: RealWorld.password(), models: Vec::new(), heard: false })
     }
 
     fn spec(
@@ -74,6 +77,9 @@ impl Rooms for LocalRooms {
         not_yet(settings)?;
         let program = opencode::find(&settings.command, &self.path)?.program;
         let key = key(settings, Environment::of_process()).map_err(|mistake| mistake.to_string())?;
+        if let Some(key) = &key {
+            self.redactor.learn_for_good(key.expose());
+        }
         let model = |id: &str| BoxModel { id: id.to_owned(), limits: None };
         let config = BoxConfig {
             provider: settings.provider().name().to_owned(),
@@ -124,6 +130,10 @@ impl Rooms for LocalRooms {
             orphan_grace: settings.orphan_grace,
             labels: BTreeMap::from([("principal".to_owned(), session.principal.to_string())]),
         })
+    }
+
+    fn announcement(&self, access: &Access) -> Option<String> {
+        Some(format!("listening on http://127.0.0.1:{}", access.port))
     }
 
     fn agent(&self, access: &Access, settings: &SessionSettings) -> OpenCode {

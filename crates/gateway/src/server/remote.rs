@@ -194,6 +194,11 @@ impl Remote {
     /// Sends one request and waits for the head of its response, whatever its status.
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Response<Incoming>, CallError> {
         let Outgoing { method, uri, mut headers, body, stamp, principal, wait } = outgoing;
+        if self.door.is_some() && principal.is_none() {
+            // Nobody would be taken for the person at this machine.
+            let (server, reason) = (self.name().to_owned(), "nobody is named".to_owned());
+            return Err(CallError::Unreachable { server, reason });
+        }
         if let Some(door) = &self.door
             && method != Method::POST
             && !door.knock().await

@@ -244,7 +244,7 @@ pub trait Store: Send + Sync {
         now: UnixMillis,
     ) -> impl Future<Output = Result<CancelOutcome, StoreError>> + Send;
 
-    /// Of all runs of a session, or of one; the latest run first, then by path.
+    /// Of all runs of a session, or of one; the latest run first, then by path. At most [`MOST_ARTIFACTS`].
     fn artifacts(
         &self,
         principal: &Principal,

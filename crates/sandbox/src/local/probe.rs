@@ -85,7 +85,9 @@ async fn bubblewrap(options: &LocalOptions, root: bool) -> io::Result<Result<Bwr
         fix: fix.to_owned(),
         gravity: Gravity::Refuses,
     };
-    let found = options.path.iter().map(|directory| directory.join("bwrap")).find(|path| path.is_file());
+    // A relative one would lead into whatever directory we were started in.
+    let absolute = options.path.iter().filter(|directory| directory.is_absolute());
+    let found = absolute.map(|directory| directory.join("bwrap")).find(|path| path.is_file());
     let Some(program) = found else { return Ok(Err(refuses("bubblewrap is not installed", INSTALL))) };
     let help = Command::new(&program).arg("--help").env_clear().stdin(Stdio::null()).output().await?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();

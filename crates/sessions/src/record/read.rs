@@ -37,6 +37,7 @@ pub fn read(root: &Path, path: &str, most: usize) -> Result<Content, ReadError> 
     let root = Root::open(&root.join(area)).map_err(system)?;
     root.read(Path::new(rest), most.min(MOST_READ)).map_err(|error| match error {
         BeneathError::Outside | BeneathError::NotFound | BeneathError::NotRegular => ReadError::NotFound,
+        BeneathError::Held => system(io::Error::new(io::ErrorKind::WouldBlock, error.to_string())),
         BeneathError::System(error) => system(error),
     })
 }

@@ -95,6 +95,9 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             (Outcome::Failed(Failed { code, message, partial, spent, .. }), _) => {
                 record::Outcome::Failed { code, message, partial_text: partial, spent: *spent }
             }
+            (Outcome::Canceled { partial, spent }, Ending::Failed { code, message }) => {
+                record::Outcome::Failed { code, message, partial_text: partial, spent: *spent }
+            }
             (Outcome::Canceled { partial, spent }, ending) => {
                 let by = match ending {
                     Ending::Canceled { by } => *by,
@@ -117,10 +120,10 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
     }
 
     /// Who wanted it to end was perhaps written down only after it was claimed.
-    async fn canceled_by(&self) -> Result<CanceledBy, Gone> {
+    pub(super) async fn canceled_by(&self) -> Result<Option<CanceledBy>, Gone> {
         let Shared { store, .. } = &*self.worker.shared;
         let run = persist("read", || store.run(&self.worker.principal, &self.run.id)).await?;
-        Ok(run.and_then(|run| run.cancel_requested).unwrap_or(CanceledBy::Daemon))
+        Ok(run.and_then(|run| run.cancel_requested))
     }
 
     async fn ending(&self, outcome: &Outcome, changed: usize, log: &Log) -> Result<Ending, Gone> {
@@ -136,7 +139,15 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
                     result_summary: record::result_summary(&totals, changed, took, &turn.final_text),
                 }
             }
-            Outcome::Canceled { .. } => Ending::Canceled { by: self.canceled_by().await? },
+            Outcome::Canceled { .. } => match self.canceled_by().await? {
+                Some(by) => Ending::Canceled { by },
+                None => Ending::Failed {
+                    code: "aborted".to_owned(),
+                    message: "the turn was aborted, and nobody asked for that here; get_run_logs shows how far it came, \
+                              and it may be submitted again"
+                        .to_owned(),
+                },
+            },
             Outcome::Failed(Failed { code, message, .. }) => {
                 Ending::Failed { code: (*code).to_owned(), message: message.clone() }
             }

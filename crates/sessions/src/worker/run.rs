@@ -44,7 +44,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
     pub(super) async fn to_its_end(&self) -> Result<Written, Gone> {
         let Shared { live, world, .. } = &*self.worker.shared;
         let cancel = live.begin(&self.run.id);
-        if self.run.cancel_requested.is_some() {
+        // Looked at anew: whoever asked a moment ago found nobody to tell.
+        if self.canceled_by().await?.is_some() {
             cancel.cancel();
         }
         live.set(&self.session.id, Temper::Starting, world.now());
@@ -105,9 +106,11 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         if phase == Phase::Starting && cancel.is_cancelled() {
             return unasked(canceled());
         }
+        // Where the prompt may be out, nobody is to go on working on it once the run has ended.
+        let unready = |code, why| Failed { ends_box: phase != Phase::Starting, ..failed(code, why) };
         let settings = match self.settings() {
             Ok(settings) => settings,
-            Err(why) => return unasked(Outcome::Failed(failed("bad_settings", why))),
+            Err(why) => return unasked(Outcome::Failed(unready("bad_settings", why))),
         };
         // Before a new box makes it forgotten: how the one ended in which the turn was.
         let ended = self.ended_before().await;
@@ -119,7 +122,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         };
         let ready = match ready {
             Ok(ready) => ready,
-            Err(NoBox { code, message, .. }) => return unasked(Outcome::Failed(failed(code, message))),
+            Err(NoBox { code, message, .. }) => return unasked(Outcome::Failed(unready(code, message))),
         };
         self.worker.shared.live.set(&self.session.id, Temper::Busy, self.now());
         self.worker.shared.live.set_holds(&self.session.id, ready.info.holds);

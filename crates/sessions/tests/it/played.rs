@@ -278,7 +278,7 @@ impl Rooms for PlayedRooms {
     }
 
     fn access(&self) -> Result<Access, String> {
-        Ok(Access { port: 1, password: "played".to_owned(), models: Vec::new() })
+        Ok(Access { port: 1, password: "played".to_owned(), models: Vec::new(), heard: false })
     }
 
     fn spec(
@@ -306,6 +306,10 @@ impl Rooms for PlayedRooms {
             orphan_grace: settings.orphan_grace,
             labels: BTreeMap::new(),
         })
+    }
+
+    fn announcement(&self, _: &Access) -> Option<String> {
+        None
     }
 
     fn agent(&self, _: &Access, _: &SessionSettings) -> PlayedAgent {
