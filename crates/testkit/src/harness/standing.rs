@@ -32,8 +32,9 @@ impl<'a> Standing<'a> {
         // What a caller says is nobody's business: it must not be in a log either.
         assert_eq!(good.tool_text("echo", json!({ "text": CANARY })).await, CANARY);
         let pid = gateway.pid();
+        let fds = at_rest(pid).await;
         reset_peak(pid);
-        let (fds, descendants, rss) = (fd_count(pid), descendants(pid), rss(pid));
+        let (descendants, rss) = (descendants(pid), rss(pid));
         Self { gateway, good, pid, fds, descendants, rss }
     }
 
@@ -77,6 +78,19 @@ impl<'a> Standing<'a> {
         assert!(!gateway.log().contains(CANARY), "the canary is in the log");
         no_canary_under(&gateway.files.state());
     }
+}
+
+/// How many descriptors there are once no more are opened: sessions are got ready beside the first requests.
+async fn at_rest(pid: u32) -> usize {
+    let (mut count, mut same) = (fd_count(pid), 0);
+    let until = Instant::now() + BACK_TO_BASELINE;
+    while same < 6 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = fd_count(pid);
+        same = if now == count { same + 1 } else { 0 };
+        count = now;
+    }
+    count
 }
 
 fn no_canary_under(directory: &Path) {
