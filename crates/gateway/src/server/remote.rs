@@ -72,9 +72,12 @@ impl Remote {
         let door = around.door.clone();
         let guarded = Guarded { allow_private: spec.allow_private, door: door.clone() };
         let connector = HttpsConnector::from((guarded, tls(uri.scheme_str() == Some("https"))));
+        // Who is behind a door may have been killed meanwhile, and comes back only when it is opened anew.
+        let kept = if door.is_some() { 0 } else { usize::MAX };
         let client = || {
             Client::builder(TokioExecutor::new())
                 .pool_idle_timeout(KEEP)
+                .pool_max_idle_per_host(kept)
                 .pool_timer(TokioTimer::new())
                 .build(connector.clone())
         };
