@@ -220,6 +220,21 @@ pub struct RunUsage {
     pub cost_micros: u64,
 }
 
+impl RunUsage {
+    /// Both together. What an agent says is not trusted to fit.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(more.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(more.output_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(more.reasoning_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_add(more.cache_read_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(more.cache_write_tokens),
+            cost_micros: self.cost_micros.saturating_add(more.cost_micros),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub id: RunId,

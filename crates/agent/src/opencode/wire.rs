@@ -120,24 +120,7 @@ impl Used {
 
 /// `sum` and `more` together.
 pub(super) fn add(sum: &mut RunUsage, more: &RunUsage) {
-    let RunUsage {
-        input_tokens,
-        output_tokens,
-        reasoning_tokens,
-        cache_read_tokens,
-        cache_write_tokens,
-        cost_micros,
-    } = more;
-    for (sum, more) in [
-        (&mut sum.input_tokens, input_tokens),
-        (&mut sum.output_tokens, output_tokens),
-        (&mut sum.reasoning_tokens, reasoning_tokens),
-        (&mut sum.cache_read_tokens, cache_read_tokens),
-        (&mut sum.cache_write_tokens, cache_write_tokens),
-        (&mut sum.cost_micros, cost_micros),
-    ] {
-        *sum = sum.saturating_add(*more);
-    }
+    *sum = sum.plus(*more);
 }
 
 /// A message with its parts.

@@ -1,6 +1,6 @@
 //! Sessions and runs as clients see them. `schema.rs` says the same in the words of JSON Schema.
 
-use model::ports::sandbox::{Hold, Holds};
+use model::ports::sandbox::Holds;
 use model::session::{Ending, RunState, RunUsage, SessionStatus, UnixMillis};
 use serde_json::{Map, Value, json};
 use sessions::{RunView, SessionView, Temper};
@@ -31,19 +31,7 @@ pub(super) fn session(view: &SessionView) -> Map<String, Value> {
 }
 
 fn limits(holds: Holds) -> Value {
-    let word = |hold: Hold| match hold {
-        Hold::Absent => "absent",
-        Hold::Watched => "watched",
-        Hold::Enforced => "enforced",
-    };
-    let Holds { memory, pids, cpus, disk, syscalls } = holds;
-    json!({
-        "memory": word(memory),
-        "pids": word(pids),
-        "cpus": word(cpus),
-        "disk": word(disk),
-        "syscalls": word(syscalls),
-    })
+    holds.words().into_iter().map(|(name, word)| (name.to_owned(), Value::from(word))).collect()
 }
 
 /// A run, as every tool and every page shows it.

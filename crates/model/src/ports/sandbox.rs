@@ -193,6 +193,16 @@ pub enum Hold {
     Enforced,
 }
 
+impl Hold {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Watched => "watched",
+            Self::Enforced => "enforced",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holds {
     pub memory: Hold,
@@ -201,6 +211,15 @@ pub struct Holds {
     pub disk: Hold,
     /// Kernel interfaces that no agent needs are closed.
     pub syscalls: Hold,
+}
+
+impl Holds {
+    /// Each by its name and its word.
+    pub fn words(self) -> [(&'static str, &'static str); 5] {
+        let Self { memory, pids, cpus, disk, syscalls } = self;
+        [("memory", memory), ("pids", pids), ("cpus", cpus), ("disk", disk), ("syscalls", syscalls)]
+            .map(|(name, hold)| (name, hold.as_str()))
+    }
 }
 
 /// What stands between the box and the host.

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, SystemTime};
 
 use model::ports::agent::{SessionRef, Spent};
-use model::ports::sandbox::{Hold, Holds};
+use model::ports::sandbox::Holds;
 use model::ports::store::{AdvanceOutcome, FinishOutcome, RunResult, Store, StoreForScheduler, Written};
 use model::session::{Artifact, CanceledBy, Ending, Phase, RunUsage};
 use serde_json::{Value, json};
@@ -156,15 +156,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
 }
 
 fn limits(holds: Holds) -> Value {
-    let word = |hold: Hold| match hold {
-        Hold::Absent => "absent",
-        Hold::Watched => "watched",
-        Hold::Enforced => "enforced",
-    };
-    let Holds { memory, pids, cpus, disk, syscalls } = holds;
-    json!({
-        "memory": word(memory), "pids": word(pids), "cpus": word(cpus), "disk": word(disk), "syscalls": word(syscalls),
-    })
+    holds.words().into_iter().map(|(name, word)| (name.to_owned(), Value::from(word))).collect()
 }
 
 fn closing(outcome: &Outcome) -> String {
@@ -182,12 +174,5 @@ fn usage(outcome: &Outcome) -> Option<RunUsage> {
         Outcome::Canceled { spent, .. } | Outcome::Failed(Failed { spent, .. }) => *spent,
     };
     let Spent { steps, usage, subagents } = spent;
-    (steps > 0).then(|| RunUsage {
-        input_tokens: usage.input_tokens + subagents.input_tokens,
-        output_tokens: usage.output_tokens + subagents.output_tokens,
-        reasoning_tokens: usage.reasoning_tokens + subagents.reasoning_tokens,
-        cache_read_tokens: usage.cache_read_tokens + subagents.cache_read_tokens,
-        cache_write_tokens: usage.cache_write_tokens + subagents.cache_write_tokens,
-        cost_micros: usage.cost_micros + subagents.cost_micros,
-    })
+    (steps > 0).then(|| usage.plus(subagents))
 }

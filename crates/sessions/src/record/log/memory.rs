@@ -245,25 +245,7 @@ fn outcome(error: Option<&str>, took: &str, ended: UnixMillis, told: UnixMillis)
 }
 
 fn add(total: &mut RunUsage, more: RunUsage) {
-    let RunUsage {
-        input_tokens,
-        output_tokens,
-        reasoning_tokens,
-        cache_read_tokens,
-        cache_write_tokens,
-        cost_micros,
-    } = more;
-    let sums = [
-        (&mut total.input_tokens, input_tokens),
-        (&mut total.output_tokens, output_tokens),
-        (&mut total.reasoning_tokens, reasoning_tokens),
-        (&mut total.cache_read_tokens, cache_read_tokens),
-        (&mut total.cache_write_tokens, cache_write_tokens),
-        (&mut total.cost_micros, cost_micros),
-    ];
-    for (sum, more) in sums {
-        *sum = sum.saturating_add(more);
-    }
+    *total = total.plus(more);
 }
 
 fn key(kind: Kind, id: &str) -> u64 {
