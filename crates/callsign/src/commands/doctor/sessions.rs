@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use model::ports::sandbox::{Ability, Gravity, Hold, Holds, Level, Sandbox as _};
+use model::ports::sandbox::{Ability, Gravity, Holds, Level, Sandbox as _};
 use model::settings::{ApiKey, BoxIsolation, Runtime, SessionSettings};
 use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Finding, version};
 use crate::app::Global;
@@ -208,22 +208,7 @@ fn lacks(ability: &Ability, strict: bool) -> Vec<Finding> {
 }
 
 fn limits(holds: Holds) -> Value {
-    let Holds { memory, pids, cpus, disk, syscalls } = holds;
-    json!({
-        "memory": word(memory),
-        "pids": word(pids),
-        "cpus": word(cpus),
-        "disk": word(disk),
-        "syscalls": word(syscalls),
-    })
-}
-
-fn word(hold: Hold) -> &'static str {
-    match hold {
-        Hold::Enforced => "enforced",
-        Hold::Watched => "watched",
-        Hold::Absent => "absent",
-    }
+    holds.words().into_iter().map(|(name, word)| (name.to_owned(), Value::from(word))).collect()
 }
 
 pub(super) fn print(report: &SessionsReport) -> anyhow::Result<()> {
@@ -257,7 +242,7 @@ pub(super) fn print(report: &SessionsReport) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use model::ports::sandbox::Missing;
+    use model::ports::sandbox::{Hold, Missing};
 
     use super::*;
 
