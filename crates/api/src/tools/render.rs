@@ -104,6 +104,7 @@ pub(super) fn status(session_view: &SessionView, run_view: Option<&RunView>) -> 
 #[cfg(test)]
 mod tests {
     use model::Principal;
+    use model::ports::sandbox::Hold;
     use model::session::{CanceledBy, Keep, Phase, Run, RunId, Session, SessionId, Stamp};
     use sessions::{Hot, Progress};
 
