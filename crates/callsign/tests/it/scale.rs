@@ -19,7 +19,7 @@ fn size() -> (usize, usize) {
 async fn a_child_each() {
     let (sessions, calls) = size();
     let gateway = Arc::new(echo("max_children = 4000").serve().await);
-    let (before, fds) = (descendants(gateway.pid()).len(), fd_count(gateway.pid()));
+    let (before, fds) = (descendants(gateway.pid()).len(), gateway.descriptors_at_rest().await);
     let clients = many(&gateway, sessions, calls).await;
     let mut pids = HashSet::new();
     for client in &clients {
@@ -50,7 +50,7 @@ async fn one_child_for_all() {
     first.call_tool("echo", json!({ "text": "x" })).await;
     first.end().await;
     drop(first);
-    let fds = fd_count(gateway.pid());
+    let fds = gateway.descriptors_at_rest().await;
     let clients = many(&gateway, sessions, calls).await;
     assert!(alive(gateway.pid()));
     for client in &clients {
@@ -89,15 +89,14 @@ async fn sessions_that_come_and_go_leave_nothing_behind() {
     let gateway = echo("").serve().await;
     let warm = gateway.connect("echo", Era::Legacy).await;
     warm.call_tool("echo", json!({ "text": "x" })).await;
-    let (fds, memory) = (fd_count(gateway.pid()), testkit::harness::rss(gateway.pid()));
+    let (fds, memory) = (gateway.descriptors_at_rest().await, testkit::harness::rss(gateway.pid()));
     for round in 0..rounds {
         let client = gateway.connect("echo", Era::Legacy).await;
         let text = format!("round {round}");
         assert_eq!(client.tool_text("echo", json!({ "text": text })).await, text);
         client.end().await;
     }
-    let back = || testkit::harness::fd_count(gateway.pid()) <= fds;
-    assert!(wait_until(Duration::from_secs(5), back).await, "file descriptors leak");
+    nothing_left_open(&gateway, fds).await;
     let growth = testkit::harness::rss(gateway.pid()).saturating_sub(memory);
     assert!(growth < 16 << 20, "memory leaks: {} KiB in {rounds} rounds", growth >> 10);
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 
 use super::{
     CANARY, GOOD, Gateway, alive, descendants, fd_count, peak, reset_peak, rss, wait_until, zombies,
@@ -13,6 +15,8 @@ use crate::client::{Client, Era};
 /// The limit for memory where a case does not name one.
 const GROWTH: u64 = 64 * 1024 * 1024;
 const BACK_TO_BASELINE: Duration = Duration::from_secs(5);
+/// How long a daemon may take to have its sessions ready.
+const READY: Duration = Duration::from_secs(30);
 
 /// Taken before the bad input; a well-behaved second session lives in it.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl<'a> Standing<'a> {
         // What a caller says is nobody's business: it must not be in a log either.
         assert_eq!(good.tool_text("echo", json!({ "text": CANARY })).await, CANARY);
         let pid = gateway.pid();
-        let fds = at_rest(pid).await;
+        let fds = gateway.descriptors_at_rest().await;
         reset_peak(pid);
         let (descendants, rss) = (descendants(pid), rss(pid));
         Self { gateway, good, pid, fds, descendants, rss }
@@ -80,17 +84,34 @@ impl<'a> Standing<'a> {
     }
 }
 
-/// How many descriptors there are once no more are opened: sessions are got ready beside the first requests.
-async fn at_rest(pid: u32) -> usize {
-    let (mut count, mut same) = (fd_count(pid), 0);
-    let until = Instant::now() + BACK_TO_BASELINE;
-    while same < 6 && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let now = fd_count(pid);
-        same = if now == count { same + 1 } else { 0 };
-        count = now;
+impl Gateway {
+    /// How many descriptors there are once no more are opened: sessions are got ready beside the first requests, and
+    /// the socket answers when they are.
+    pub async fn descriptors_at_rest(&self) -> usize {
+        let (pid, socket) = (self.pid(), self.files.state().join("daemon.sock"));
+        let until = Instant::now() + READY;
+        while !answers(&socket).await {
+            assert!(Instant::now() < until, "the socket does not answer\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let (mut count, mut same) = (fd_count(pid), 0);
+        let until = Instant::now() + BACK_TO_BASELINE;
+        while same < 6 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let now = fd_count(pid);
+            same = if now == count { same + 1 } else { 0 };
+            count = now;
+        }
+        count
     }
-    count
+}
+
+async fn answers(socket: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(socket).await else { return false };
+    let asked = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(BACK_TO_BASELINE, stream.read_to_end(&mut answer)).await;
+    asked.is_ok() && matches!(read, Ok(Ok(_))) && answer.starts_with(b"HTTP/1.1 200")
 }
 
 fn no_canary_under(directory: &Path) {
