@@ -30,7 +30,7 @@ fn size() -> Size {
     if full() {
         Size { sessions: 1_000, max_hot: 20, tasks: 300, within: Duration::from_hours(1) }
     } else {
-        Size { sessions: 50, max_hot: 4, tasks: 30, within: Duration::from_secs(200) }
+        Size { sessions: 50, max_hot: 4, tasks: 30, within: Duration::from_mins(5) }
     }
 }
 
