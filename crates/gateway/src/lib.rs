@@ -12,7 +12,7 @@
 //!
 //! Read `call.rs` first.
 
-pub mod address;
+pub use address;
 pub mod call;
 pub mod caller;
 pub mod connection;

@@ -5,7 +5,8 @@ use toml::Table;
 use super::Finding;
 
 /// Our own crates: name, and what it may depend on.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 23] = [
+    ("address", &[]),
     ("beneath", &[]),
     ("model", &[]),
     ("mcp", &[]),
@@ -16,16 +17,19 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("store", &["model"]),
     ("sandbox", &["beneath", "model"]),
     ("agent", &["model"]),
+    ("carry", &["beneath"]),
     ("ledger", &["model"]),
     ("hosts", &["model"]),
     ("sessions", &["beneath", "model"]),
-    ("gateway", &["identity", "hooks", "ledger", "mcp", "model", "supervise", "telemetry"]),
+    ("broker", &["address", "model"]),
+    ("gateway", &["address", "identity", "hooks", "ledger", "mcp", "model", "supervise", "telemetry"]),
     ("api", &["beneath", "gateway", "identity", "ledger", "model", "sessions"]),
     (
         "callsign",
         &[
             "agent",
             "api",
+            "broker",
             "gateway",
             "hooks",
             "hosts",
@@ -38,10 +42,12 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "store",
             "supervise",
             "telemetry",
+            "tether",
         ],
     ),
     // The bridge is a static binary for the box: it must not drag anything in.
     ("bridge", &[]),
+    ("tether", &["bridge"]),
     ("testkit", &["mcp", "model", "supervise"]),
     ("xtask", &[]),
 ];
