@@ -183,7 +183,7 @@ impl Identification {
         let spans = self.exports_spans && is_noted(message.method());
         let (message, trace) = traced::take(message, headers, spans);
         if message.method() == "initialize" {
-            connection.set_standing(self.standing(connection.channel, Some(&message)));
+            connection.set_standing(self.standing(connection.channel.clone(), Some(&message)));
         }
         let standing = connection.standing();
         let view = headers.map(View);
@@ -213,9 +213,13 @@ impl Identification {
                 "removed from a request: it stood there under our names"
             );
         }
-        let (workspace, workspace_refused) = match resolved.workspace {
-            None => (None, None),
-            Some(said) => self.workspaces.resolve(&said),
+        let (workspace, workspace_refused) = match (resolved.workspace, &standing.channel) {
+            (None, _) => (None, None),
+            // Ours: it need not lie beneath a root that somebody allowed.
+            (Some(own), Channel::Bound(_)) => (Some(own), None),
+            (Some(said), Channel::Pipe | Channel::Token { .. } | Channel::Open) => {
+                self.workspaces.resolve(&said)
+            }
         };
         let principal = connection.principal.clone();
         let caller = Arc::new(Caller { identity, principal, workspace, workspace_refused, spoof, trace });

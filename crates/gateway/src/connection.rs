@@ -129,7 +129,7 @@ impl Connection {
     /// What is known of the client as a whole; before `initialize`, how it came in.
     pub fn standing(&self) -> Arc<Standing> {
         let mut state = self.lock();
-        Arc::clone(state.standing.get_or_insert_with(|| Arc::new(Standing::new(self.channel))))
+        Arc::clone(state.standing.get_or_insert_with(|| Arc::new(Standing::new(self.channel.clone()))))
     }
 
     pub fn set_standing(&self, standing: Standing) {

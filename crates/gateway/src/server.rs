@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::HeaderMap;
 use identity::Channel;
 use mcp::Message;
-use model::{Placeholder, Principal, ServerSpec, Transport};
+use model::{Id, Placeholder, Principal, ServerSpec, Transport};
 
 use crate::caller::{self, Call, Caller, Identification};
 use crate::connection::{Connection, Outlet};
@@ -43,6 +43,9 @@ pub struct Server {
     pub recorder: Arc<Recorder>,
 }
 
+/// Boxes and principals for which a connection is kept in the new era.
+const MOST_STATELESS: usize = 1024;
+
 #[derive(Debug)]
 pub enum Backend {
     Pipes(Pipes),
@@ -54,8 +57,8 @@ pub enum Backend {
 pub struct Pipes {
     pub pool: Arc<Pool>,
     pub catalogue: Arc<Catalogue>,
-    /// In the new era a request over HTTP belongs to no connection; its principal stands in for one.
-    stateless: Mutex<HashMap<Principal, Arc<Connection>>>,
+    /// In the new era a request over HTTP belongs to no connection; its principal stands in for one, or its box.
+    stateless: Mutex<HashMap<(Principal, Option<Id>), Arc<Connection>>>,
 }
 
 impl Server {
@@ -156,13 +159,19 @@ fn values<'a>(
 }
 
 impl Pipes {
-    pub fn stateless(&self, principal: &Principal, channel: Channel) -> Arc<Connection> {
+    pub fn stateless(&self, principal: &Principal, channel: &Channel) -> Arc<Connection> {
         let mut stateless = self.stateless.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = stateless.get(principal) {
+        let key = (principal.clone(), channel.bound_to().cloned());
+        // A box that was started again is another one, with a seal of its own.
+        if let Some(connection) = stateless.get(&key).filter(|known| known.channel.is_same(channel)) {
             return Arc::clone(connection);
         }
-        let connection = Arc::new(Connection::new(principal.clone(), Outlet::Stateless, channel));
-        stateless.insert(principal.clone(), Arc::clone(&connection));
+        if stateless.len() >= MOST_STATELESS {
+            // Boxes come and go. Whoever is still under way holds theirs.
+            stateless.retain(|_, connection| Arc::strong_count(connection) > 1);
+        }
+        let connection = Arc::new(Connection::new(principal.clone(), Outlet::Stateless, channel.clone()));
+        stateless.insert(key, Arc::clone(&connection));
         connection
     }
 }

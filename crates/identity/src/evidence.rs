@@ -1,13 +1,16 @@
 //! What arrived with a request, and what it says, before anybody believes it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use model::identity::{Id, Identity, Source, Trust, check_title};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::bound::Bound;
+
 /// How the request came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channel {
     /// A pipe that the host made for us.
     Pipe,
@@ -15,20 +18,38 @@ pub enum Channel {
     Token { local: bool },
     /// HTTP, from whoever reaches the socket.
     Open,
+    /// A socket that is one session's alone.
+    Bound(Arc<Bound>),
 }
 
 impl Channel {
     /// What the host's own words on this channel are worth.
-    pub fn trust_in_metadata(self) -> Trust {
+    pub fn trust_in_metadata(&self) -> Trust {
         match self {
-            Self::Pipe | Self::Token { .. } => Trust::Host,
+            Self::Pipe | Self::Token { .. } | Self::Bound(_) => Trust::Host,
             Self::Open => Trust::Declared,
         }
     }
 
     /// Whether the caller is a program of the user we run as.
-    pub fn is_local(self) -> bool {
+    pub fn is_local(&self) -> bool {
         matches!(self, Self::Pipe | Self::Token { local: true })
+    }
+
+    /// Whether it is this very one, where it is one session's; else whether it is of this kind.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bound(one), Self::Bound(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one == other,
+        }
+    }
+
+    /// The session whose channel it is. What one session was given on its channel is of no use on another's.
+    pub fn bound_to(&self) -> Option<&Id> {
+        match self {
+            Self::Bound(bound) => Some(&bound.session),
+            Self::Pipe | Self::Token { .. } | Self::Open => None,
+        }
     }
 }
 

@@ -77,8 +77,9 @@ impl Resolver {
         let keys = Keys::read(meta);
         let chosen = self.choose(client, &keys, &evidence);
         let said = chosen.map(|chosen| chosen.meta(&keys, &evidence)).filter(Claim::names_somebody);
+        let on_pipe = channel == Channel::Pipe;
         let from_environment = || {
-            let name = chosen?.known()?.inherited.filter(|_| channel == Channel::Pipe)?;
+            let name = chosen?.known()?.inherited.filter(|_| on_pipe)?;
             let session = Id::new(inherited(name)?).ok()?;
             Some((Claim { session: Some(session), ..Claim::default() }, Source::Environment))
         };
@@ -96,6 +97,10 @@ impl Resolver {
     pub fn resolve(&self, standing: &Standing, evidence: &Evidence<'_>) -> Resolved {
         let keys = Keys::read(evidence.meta);
         let mut spoof = Vec::new();
+        if let Channel::Bound(bound) = &standing.channel {
+            let identity = bound.identity(&keys, evidence, &mut spoof);
+            return Resolved { identity, workspace: Some(bound.workspace.clone()), spoof };
+        }
         let found = self.find(standing, &keys, evidence, &mut spoof);
         let (identity, hinted) = found.unwrap_or_default();
         let workspace = keys.workspace().or_else(|| standing.workspace.clone()).or(hinted);

@@ -7,6 +7,7 @@
 //! ```
 
 pub mod body;
+mod boxed;
 mod exchange;
 mod guard;
 mod inspected;
@@ -19,6 +20,7 @@ mod strict;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -35,6 +37,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use identity::Channel;
 use mcp::Message;
 use model::Principal;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,9 +50,11 @@ use crate::respond::CallError;
 use crate::server::{Backend, Server};
 use crate::worker;
 use body::Body;
+use boxed::Turned;
 use sessions::Sessions;
 use strict::{Strict, Watch};
 
+pub use boxed::Guest;
 pub use guard::{Access, Auth as GatewayAuth};
 
 /// The largest message a client may send.
@@ -161,16 +166,22 @@ impl Front {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {
-        if stream.set_nodelay(true).is_err() {
-            return;
+        if stream.set_nodelay(true).is_ok() {
+            self.speak(stream, Entrance::Listener(peer), stop).await;
         }
+    }
+
+    async fn speak<S>(self: Arc<Self>, stream: S, entrance: Entrance, stop: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let watch = Arc::<Watch>::default();
         let io = TokioIo::new(Strict::new(stream, Arc::clone(&watch)));
         let service = service_fn(|request| {
-            let (front, watch) = (Arc::clone(&self), Arc::clone(&watch));
+            let (front, watch, entrance) = (Arc::clone(&self), Arc::clone(&watch), &entrance);
             async move {
                 watch.begin();
-                let mut response = front.handle(request, &watch).await;
+                let mut response = front.handle(request, entrance, &watch).await;
                 if watch.is_last() {
                     response = closing(response);
                 }
@@ -190,42 +201,31 @@ impl Front {
             }
         };
         if let Err(error) = served {
-            tracing::debug!(%peer, %error, "a connection ended early");
+            tracing::debug!(%entrance, %error, "a connection ended early");
         }
     }
 
-    async fn handle(self: &Arc<Self>, request: Request<Incoming>, watch: &Watch) -> Response<Body> {
+    async fn handle(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        entrance: &Entrance,
+        watch: &Watch,
+    ) -> Response<Body> {
         let (parts, incoming) = request.into_parts();
         if let Some(wrong) = watch.wrong() {
             return closing(plain(StatusCode::BAD_REQUEST, wrong));
         }
-        if let Err(refused) = self.access.check_origin(&parts) {
-            return closing(refused);
-        }
-        if parts.uri.path() == "/healthz" {
-            return plain(StatusCode::OK, "ok\n");
-        }
-        if parts.uri.path() == "/.well-known/jwks.json" {
-            return json(StatusCode::OK, Bytes::from(self.identification.jwks()));
-        }
-        let principal = match self.access.authenticate(&parts) {
-            Ok(principal) => principal,
-            Err(refused) => return closing(refused),
+        let admitted = match entrance {
+            Entrance::Listener(_) => self.admit(parts),
+            Entrance::Box(guest) => guest.admit(parts, &self.servers()).map_err(|turned| match turned {
+                Turned::NoToken => closing(plain(StatusCode::UNAUTHORIZED, "this is not your box\n")),
+                Turned::Nothing(error) => closing(failed(&error, None)),
+            }),
         };
-        if parts.uri.path() == "/metrics" {
-            return self.metrics();
-        }
-        let Some(name) = parts.uri.path().strip_prefix("/mcp/") else {
-            return closing(plain(
-                StatusCode::NOT_FOUND,
-                "there is nothing here; servers are at /mcp/NAME\n",
-            ));
+        let inbound = match admitted {
+            Ok(inbound) => inbound,
+            Err(response) => return response,
         };
-        let Some(server) = self.servers().get(name).cloned() else {
-            return closing(failed(&CallError::NoSuchServer(name.to_owned()), None));
-        };
-        let channel = self.access.channel(&principal);
-        let inbound = Inbound { principal, channel, parts, server };
         match inbound.parts.method {
             Method::POST => {
                 let mut incoming = incoming;
@@ -242,6 +242,31 @@ impl Front {
             Method::DELETE => self.delete(inbound).await,
             _ => closing(not_allowed()),
         }
+    }
+
+    /// Where a request goes that came in by the listener, or what it is answered at once.
+    #[expect(clippy::result_large_err, reason = "the error is the response that is sent, and moved once")]
+    fn admit(&self, parts: Parts) -> Result<Inbound, Response<Body>> {
+        self.access.check_origin(&parts).map_err(closing)?;
+        if parts.uri.path() == "/healthz" {
+            return Err(plain(StatusCode::OK, "ok\n"));
+        }
+        if parts.uri.path() == "/.well-known/jwks.json" {
+            return Err(json(StatusCode::OK, Bytes::from(self.identification.jwks())));
+        }
+        let principal = self.access.authenticate(&parts).map_err(closing)?;
+        if parts.uri.path() == "/metrics" {
+            return Err(self.metrics());
+        }
+        let Some(name) = parts.uri.path().strip_prefix("/mcp/") else {
+            let text = "there is nothing here; servers are at /mcp/NAME\n";
+            return Err(closing(plain(StatusCode::NOT_FOUND, text)));
+        };
+        let Some(server) = self.servers().get(name).cloned() else {
+            return Err(closing(failed(&CallError::NoSuchServer(name.to_owned()), None)));
+        };
+        let channel = self.access.channel(&principal);
+        Ok(Inbound { principal, channel, parts, server })
     }
 
     fn metrics(&self) -> Response<Body> {
@@ -274,6 +299,22 @@ impl Front {
         match &inbound.server.backend {
             Backend::Pipes(_) => exchange::delete(self, &inbound),
             Backend::Remote(remote) => relay::pass(self, &inbound, remote).await,
+        }
+    }
+}
+
+/// Where a connection came in.
+#[derive(Debug)]
+enum Entrance {
+    Listener(SocketAddr),
+    Box(Arc<Guest>),
+}
+
+impl fmt::Display for Entrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listener(peer) => peer.fmt(f),
+            Self::Box(_) => f.write_str("a box"),
         }
     }
 }

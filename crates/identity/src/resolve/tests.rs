@@ -270,7 +270,7 @@ proptest! {
             seals: Some(Seals::new(SealKey::parse(KEY).unwrap(), "srv")),
             ..Resolver::default()
         };
-        let standing = || resolver.standing(channel, client, None, &|_| None);
+        let standing = || resolver.standing(channel.clone(), client, None, &|_| None);
         let mut clean = meta.clone();
         clean.as_object_mut().unwrap().remove("dev.callsign/identity");
         let (meta, clean) = (serde_json::to_vec(&meta).unwrap(), serde_json::to_vec(&clean).unwrap());
@@ -286,7 +286,7 @@ proptest! {
     #[test]
     fn trust_comes_from_the_channel(meta in metas(), channel in channels(), client in clients()) {
         let resolver = Resolver::default();
-        let standing = resolver.standing(channel, client, None, &|_| Some("inherited".to_owned()));
+        let standing = resolver.standing(channel.clone(), client, None, &|_| Some("inherited".to_owned()));
         let Identity { trust, source, session, thread, host, .. } = resolve(&resolver, &standing, &meta).identity;
         prop_assert!(trust <= channel.trust_in_metadata());
         prop_assert_eq!(trust == Trust::None, session.is_none());

@@ -53,7 +53,7 @@ fn is_modern(inbound: &Inbound, message: &Message) -> bool {
 async fn modern(inbound: &Inbound, pipes: &Pipes, message: Message) -> Result<Response<Body>, CallError> {
     check_mirrors(inbound, &message)?;
     pipes.catalogue.check_parameters(&inbound.parts.headers, &message)?;
-    let connection = pipes.stateless(&inbound.principal, inbound.channel);
+    let connection = pipes.stateless(&inbound.principal, &inbound.channel);
     match message.kind() {
         Kind::Notification => {
             let message = inbound.server.identification.cleaned(message)?;
@@ -98,13 +98,8 @@ async fn legacy(
     check_version(inbound)?;
     let opens = message.method() == "initialize";
     let session = match inbound.session_id() {
-        Some(id) => {
-            front.sessions.find(id, &inbound.principal, &inbound.server).ok_or(CallError::NoSuchSession)?
-        }
-        None if opens => front
-            .sessions
-            .open(&inbound.principal, inbound.channel, &inbound.server)
-            .ok_or(CallError::ShuttingDown)?,
+        Some(id) => front.sessions.find(id, inbound).ok_or(CallError::NoSuchSession)?,
+        None if opens => front.sessions.open(inbound).ok_or(CallError::ShuttingDown)?,
         None => {
             return Err(CallError::BadHeaders(
                 "the Mcp-Session-Id header is missing; initialize first".to_owned(),
@@ -224,7 +219,7 @@ fn speaks_of_priming(inbound: &Inbound) -> bool {
 
 pub(super) fn get(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
     let Some(id) = inbound.session_id() else { return not_allowed() };
-    let Some(session) = front.sessions.find(id, &inbound.principal, &inbound.server) else {
+    let Some(session) = front.sessions.find(id, inbound) else {
         return failed(&CallError::NoSuchSession, None);
     };
     let last = inbound.parts.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
@@ -242,7 +237,7 @@ pub(super) fn get(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
 
 pub(super) fn delete(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
     let Some(id) = inbound.session_id() else { return not_allowed() };
-    match front.sessions.find(id, &inbound.principal, &inbound.server) {
+    match front.sessions.find(id, inbound) {
         Some(session) => {
             front.sessions.close(&session);
             json(StatusCode::OK, Bytes::from_static(b"{}"))

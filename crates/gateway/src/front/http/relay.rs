@@ -63,7 +63,7 @@ async fn relay(
         check_mirrors(inbound, &message)?;
     }
     let stands_alone =
-        || Arc::new(Connection::new(inbound.principal.clone(), Outlet::Stateless, inbound.channel));
+        || Arc::new(Connection::new(inbound.principal.clone(), Outlet::Stateless, inbound.channel.clone()));
     let connection = session.as_ref().map_or_else(stands_alone, |session| Arc::clone(&session.connection));
     let call = identified(inbound, &connection, message)?;
     let record = call.record.clone();
@@ -261,14 +261,14 @@ async fn fall_back(
         return Box::pin(told_back(remote, response, None)).await;
     };
     let session = open(front, inbound)?;
-    let standing = remote.options.identification.standing(inbound.channel, Some(&call.message));
+    let standing = remote.options.identification.standing(inbound.channel.clone(), Some(&call.message));
     session.connection.set_standing(standing);
     session.set_link(Arc::clone(&link));
     Ok(exchange::over_link(front, inbound, &session, &link, call).await)
 }
 
 fn open(front: &Front, inbound: &Inbound) -> Result<Arc<Session>, CallError> {
-    let opened = front.sessions.open(&inbound.principal, inbound.channel, &inbound.server);
+    let opened = front.sessions.open(inbound);
     opened.ok_or(CallError::ShuttingDown)
 }
 
@@ -377,7 +377,7 @@ impl Drop for UnderWay {
 
 fn session_of(front: &Arc<Front>, inbound: &Inbound) -> Result<Option<Arc<Session>>, CallError> {
     let Some(id) = inbound.session_id() else { return Ok(None) };
-    let session = front.sessions.find(id, &inbound.principal, &inbound.server);
+    let session = front.sessions.find(id, inbound);
     session.map(Some).ok_or(CallError::NoSuchSession)
 }
 

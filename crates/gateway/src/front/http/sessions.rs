@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use identity::Channel;
 use model::Principal;
 use tokio_util::sync::CancellationToken;
 
-use super::Front;
 use super::stream::Resumable;
+use super::{Front, Inbound};
 use crate::connection::{Connection, Outlet};
 use crate::ending::Ending;
 use crate::outbox::Outbox;
@@ -172,12 +171,8 @@ pub(super) fn same_id(id: &[u8]) -> Bytes {
 
 impl Sessions {
     /// Opens a session under an id nobody can guess.
-    pub fn open(
-        &self,
-        principal: &Principal,
-        channel: Channel,
-        server: &Arc<Server>,
-    ) -> Option<Arc<Session>> {
+    pub(super) fn open(&self, inbound: &Inbound) -> Option<Arc<Session>> {
+        let Inbound { principal, channel, server, parts: _ } = inbound;
         let mut random = [0_u8; 24];
         getrandom::fill(&mut random).ok()?;
         let mut id = String::with_capacity(48);
@@ -200,7 +195,7 @@ impl Sessions {
             id: HeaderValue::from_str(&id).ok()?,
             principal: principal.clone(),
             server: Arc::clone(server),
-            connection: Arc::new(Connection::new(principal.clone(), outlet, channel)),
+            connection: Arc::new(Connection::new(principal.clone(), outlet, channel.clone())),
             standing,
             state: Mutex::new(state),
         });
@@ -215,10 +210,13 @@ impl Sessions {
         Some(session)
     }
 
-    /// None for an unknown session, another principal's, and another server's. Callers cannot tell which.
-    pub fn find(&self, id: &str, principal: &Principal, server: &Arc<Server>) -> Option<Arc<Session>> {
+    /// None for an unknown session, another principal's, another box's and another server's. Callers cannot tell
+    /// which.
+    pub(super) fn find(&self, id: &str, inbound: &Inbound) -> Option<Arc<Session>> {
         let session = self.lock().get(id).cloned()?;
-        let own = session.principal == *principal && Arc::ptr_eq(&session.server, server);
+        let own = session.principal == inbound.principal
+            && session.connection.channel.bound_to() == inbound.channel.bound_to()
+            && Arc::ptr_eq(&session.server, &inbound.server);
         own.then(|| {
             session.touch();
             session

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// From the first byte of a head to its last.
@@ -60,8 +59,8 @@ impl Watch {
 
 /// A connection whose heads are checked.
 #[derive(Debug)]
-pub(super) struct Strict {
-    stream: TcpStream,
+pub(super) struct Strict<S> {
+    stream: S,
     watch: Arc<Watch>,
     phase: Phase,
     /// The part of a head that has come.
@@ -81,8 +80,8 @@ enum Phase {
     Last,
 }
 
-impl Strict {
-    pub(super) fn new(stream: TcpStream, watch: Arc<Watch>) -> Self {
+impl<S> Strict<S> {
+    pub(super) fn new(stream: S, watch: Arc<Watch>) -> Self {
         Self { stream, watch, phase: Phase::Head, head: Vec::new(), deadline: None, timer: None }
     }
 
@@ -214,7 +213,7 @@ fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     named.then(|| &line[name.len() + 1..])
 }
 
-impl AsyncRead for Strict {
+impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -237,7 +236,7 @@ impl AsyncRead for Strict {
     }
 }
 
-impl AsyncWrite for Strict {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
