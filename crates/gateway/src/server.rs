@@ -52,13 +52,16 @@ pub enum Backend {
     Remote(Arc<Remote>),
 }
 
+/// A principal, or one of its boxes.
+type Entrant = (Principal, Option<Id>);
+
 /// A server that is processes of ours.
 #[derive(Debug)]
 pub struct Pipes {
     pub pool: Arc<Pool>,
     pub catalogue: Arc<Catalogue>,
     /// In the new era a request over HTTP belongs to no connection; its principal stands in for one, or its box.
-    stateless: Mutex<HashMap<(Principal, Option<Id>), Arc<Connection>>>,
+    stateless: Mutex<HashMap<Entrant, Arc<Connection>>>,
 }
 
 impl Server {

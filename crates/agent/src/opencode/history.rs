@@ -77,14 +77,20 @@ impl OpenCode {
 
     /// What was said in the turn that `prompt` began.
     pub(super) async fn stored(&self, prompt: &PromptId, depth: Depth) -> Result<Stored, AgentError> {
-        let found = self.find(prompt).await?;
+        // Both at once: somebody may be waiting for the answer. What the page is too early to show is looked for again.
+        let (found, first) = tokio::join!(self.find(prompt), self.page(&prompt.session, PAGE, None));
+        let (found, mut first) = (found?, Some(first));
         let mut answers = Vec::new();
         if found == Found::No {
             return Ok(Stored { found, answers });
         }
         let (mut size, mut before) = (PAGE, None);
         for _ in 0..PAGES {
-            match self.page(&prompt.session, size, before.as_deref()).await? {
+            let page = match first.take() {
+                Some(page) => page,
+                None => self.page(&prompt.session, size, before.as_deref()).await,
+            };
+            match page? {
                 Page::Entries { entries, before: next } => {
                     if collect(entries, prompt.message.as_str(), &mut answers) || depth == Depth::Newest {
                         break;

@@ -53,6 +53,8 @@ pub(super) struct Watch<'a> {
     /// The first error that an event told. Where no answer could be begun, nothing else tells it.
     error: Option<Failure>,
     idle: Option<Idle>,
+    /// An event said so, and nobody has looked since.
+    told_idle: bool,
     /// When the first answer of this turn began, as far as it was seen.
     begun: Option<wire::Millis>,
 }
@@ -92,6 +94,7 @@ impl<'a> Watch<'a> {
             life: Life::new(opencode.timing),
             error: None,
             idle: None,
+            told_idle: false,
             begun: None,
         }
     }
@@ -121,6 +124,10 @@ impl<'a> Watch<'a> {
         self.life.asked(Instant::now());
         // First the stream, then the state: what happens in between is in one of them.
         self.attach().await;
+        if std::mem::take(&mut self.told_idle) && self.events.is_some() {
+            // It has just said so: whether the turn is over is in the history.
+            return self.look_at_idle().await;
+        }
         let directory = &self.prompt.session.directory;
         let patience = self.life.patience(Instant::now());
         let statuses = timeout(patience, self.opencode.statuses(directory)).await;
@@ -382,9 +389,13 @@ impl<'a> Watch<'a> {
         let progress = self.tracker.status(&changed.status);
         self.tell(progress);
         match changed.status {
-            wire::Status::Idle => Next::Look,
+            wire::Status::Idle => {
+                self.told_idle = true;
+                Next::Look
+            }
             wire::Status::Busy | wire::Status::Retry { .. } | wire::Status::Other => {
                 self.idle = None;
+                self.told_idle = false;
                 Next::Listen
             }
         }
@@ -393,6 +404,7 @@ impl<'a> Watch<'a> {
     fn on_idle(&mut self, properties: &RawValue) -> Next {
         let ours = self.of_family::<wire::Nothing>(properties);
         if ours.is_some_and(|(thread, _)| thread == self.prompt.session.id) {
+            self.told_idle = true;
             Next::Look
         } else {
             Next::Listen
