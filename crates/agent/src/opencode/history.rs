@@ -77,9 +77,11 @@ impl OpenCode {
 
     /// What was said in the turn that `prompt` began.
     pub(super) async fn stored(&self, prompt: &PromptId, depth: Depth) -> Result<Stored, AgentError> {
-        // Both at once: somebody may be waiting for the answer. What the page is too early to show is looked for again.
+        // Both at once: somebody may be waiting for the answer.
         let (found, first) = tokio::join!(self.find(prompt), self.page(&prompt.session, PAGE, None));
-        let (found, mut first) = (found?, Some(first));
+        let found = found?;
+        // A page without the prompt may be older than the prompt: it would lead to the answers of the turn before.
+        let mut first = Some(first).filter(|first| shows(first, prompt.message.as_str()));
         let mut answers = Vec::new();
         if found == Found::No {
             return Ok(Stored { found, answers });
@@ -171,6 +173,14 @@ impl OpenCode {
         let all: wire::Providers = self.get(&path).await.ok()?;
         let mut providers = all.providers.iter().filter(|provider| provider.id == wanted.provider);
         Some(providers.any(|provider| provider.models.contains_key(&wanted.model)))
+    }
+}
+
+/// Whether a page is of a time at which the prompt was stored.
+fn shows(page: &Result<Page, AgentError>, prompt: &str) -> bool {
+    match page {
+        Ok(Page::Entries { entries, .. }) => entries.iter().any(|entry| entry.info.id == prompt),
+        Ok(Page::Hidden) | Err(_) => false,
     }
 }
 

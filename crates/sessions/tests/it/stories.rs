@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::Principal;
 use model::ports::store::{ImageChoice, Listed, Page};
 use model::session::{Ending, Keep, RunState};
-use sessions::{Desk, Engine, Layout, Live, NewTask, Options, RunView, Wanted, World};
+use sessions::{Desk, Engine, Layout, Live, NewTask, Options, RunView, Temper, Wanted, World};
 use store::{Place, SqliteStore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -81,6 +81,19 @@ impl Daemon {
             let _late = timeout(Duration::from_millis(100), following.changed()).await;
         }
     }
+
+    /// A run is over a moment before its worker rests.
+    async fn at_rest(&self, session: &str) {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let view = self.desk.session(&local(), session).await.unwrap();
+            if view.hot.is_none_or(|hot| hot.temper == Temper::Ready) {
+                return;
+            }
+            assert!(Instant::now() < until, "{session} does not come to rest: {:?}", view.hot);
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
 }
 
 fn options(max_hot: usize) -> Options {
@@ -127,6 +140,7 @@ async fn tasks_of_a_session_are_done_one_after_the_other() {
     assert!(tail.text.contains("completed"), "{}", tail.text);
     let kept = daemon.desk.artifacts(&local(), &session, Some(&runs[4])).await.unwrap();
     assert_eq!(kept.len(), 4, "{kept:?}");
+    daemon.at_rest(&session).await;
     daemon.stop.cancel();
     daemon.engine.await.unwrap();
     assert_eq!(house.running(), 0, "a box at rest was left at a clean end");
