@@ -47,12 +47,12 @@ impl Bound {
         spoof: &mut Vec<Cow<'static, str>>,
     ) -> Identity {
         let said = self.said(keys, evidence, spoof);
-        let claim = match &said.thread {
-            Some(thread) if !self.tenant.owns(thread) => {
-                spoof.push(Cow::Borrowed("thread: it is another session's"));
-                Claim { call: said.call, ..Claim::default() }
-            }
-            Some(_) | None => said,
+        let own = |conversation: &Option<Id>| conversation.as_ref().is_none_or(|it| self.tenant.owns(it));
+        let claim = if own(&said.thread) && own(&said.parent) {
+            said
+        } else {
+            spoof.push(Cow::Borrowed("thread: it is another session's"));
+            Claim { call: said.call, ..Claim::default() }
         };
         let claim = Claim { session: Some(self.session.clone()), run: self.tenant.run(), ..claim };
         claim.into_identity(BOX, Trust::Bound, Source::Channel)
@@ -66,10 +66,11 @@ impl Bound {
                     .claim(seal, evidence.tool.unwrap_or_default(), evidence.now_ms)
                     .map_err(|why| Cow::Owned(format!("seal: {why}"))),
             };
-            match opened {
-                Ok(claim) => return claim,
-                Err(why) => spoof.push(why),
-            }
+            return opened.unwrap_or_else(|why| {
+                // Whoever forges one is believed nothing else.
+                spoof.push(why);
+                Claim::default()
+            });
         }
         Claim { thread: id(keys.opencode_session), ..Claim::default() }
     }
@@ -114,9 +115,13 @@ mod tests {
     }
 
     fn sealed(by: u8, session: &str) -> String {
+        sealed_for(by, session, "ses_parent")
+    }
+
+    fn sealed_for(by: u8, session: &str, parent: &str) -> String {
         let payload = Payload {
             session: session.to_owned(),
-            parent: Some("ses_parent".to_owned()),
+            parent: Some(parent.to_owned()),
             call: Some("call_1".to_owned()),
             directory: Some("/elsewhere".to_owned()),
             tool: "srv_echo".to_owned(),
@@ -156,6 +161,24 @@ mod tests {
         assert_eq!(text(identity.thread.as_ref()), Some("session_1"));
         assert_eq!(identity.parent, None);
         assert_eq!(spoof, ["thread: it is another session's"]);
+        let (identity, spoof, _) = told(&sealed_for(1, "ses_child", "other_parent"));
+        assert_eq!((text(identity.thread.as_ref()), identity.parent), (Some("session_1"), None));
+        assert_eq!(spoof, ["thread: it is another session's"]);
+    }
+
+    #[test]
+    fn whoever_forges_a_seal_is_believed_nothing_else() {
+        let (seal, meta) = (sealed(2, "ses_child"), br#"{"sessionID":"ses_mine"}"#);
+        let evidence = Evidence {
+            seal: Some(&seal),
+            meta: Some(meta),
+            tool: Some("echo"),
+            now_ms: NOW,
+            ..Evidence::default()
+        };
+        let resolved = Resolver::default().resolve(&standing(), &evidence);
+        assert_eq!(text(resolved.identity.thread.as_ref()), Some("session_1"));
+        assert_eq!(resolved.spoof.len(), 1);
     }
 
     #[test]
