@@ -23,4 +23,4 @@ mod config;
 mod opencode;
 
 pub use config::{BoxConfig, BoxModel, McpEntry, environment};
-pub use opencode::{OpenCode, Options, Place, Timing};
+pub use opencode::{OpenCode, Opening, Options, Place, Since, Timing, Way};

@@ -13,9 +13,12 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +30,7 @@ use model::ports::agent::{
 use model::session::MessageId;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
 use self::client::{Client, Response, Trouble};
@@ -41,12 +45,33 @@ const HEALTH: Duration = Duration::from_secs(1);
 const REMEMBERED: usize = 64;
 
 /// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Place {
     Tcp(SocketAddr),
     /// A socket that leads into a box.
     Unix(PathBuf),
+    /// A box that nobody can connect to: it is asked for connections.
+    Through(Arc<dyn Way>),
 }
+
+/// A way into a box.
+pub trait Way: fmt::Debug + Send + Sync {
+    /// A connection to the server. An error means that nothing was sent.
+    fn open(&self) -> Opening;
+
+    /// The bytes of its events, and nothing around them. Those that nobody took come first, unless it is to be fresh.
+    fn events(&self, path: &str, since: Since) -> Opening;
+}
+
+/// From when on events are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// Since somebody took them last.
+    Taken,
+    Now,
+}
+
+pub type Opening = Pin<Box<dyn Future<Output = io::Result<UnixStream>> + Send>>;
 
 #[derive(Clone)]
 pub struct Options {
@@ -115,12 +140,15 @@ pub struct OpenCode {
     timing: Timing,
     /// Prompts that were aborted here. An abort between two steps leaves no other trace. Bounded.
     aborted: Mutex<Vec<MessageId>>,
+    /// The prompt that was delivered here last: what was told before is not about it.
+    delivered: Mutex<Option<MessageId>>,
 }
 
 impl OpenCode {
     pub fn new(options: Options) -> Self {
         let Options { place, password, timing } = options;
-        Self { client: Client::new(place, &password), timing, aborted: Mutex::new(Vec::new()) }
+        let client = Client::new(place, &password);
+        Self { client, timing, aborted: Mutex::default(), delivered: Mutex::default() }
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &Path<'_>) -> Result<T, AgentError> {
@@ -152,6 +180,10 @@ impl OpenCode {
             aborted.remove(0);
         }
         aborted.push(message.clone());
+    }
+
+    fn has_delivered(&self, message: &MessageId) -> bool {
+        self.delivered.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(message)
     }
 
     fn was_aborted(&self, message: &MessageId) -> bool {
@@ -220,7 +252,10 @@ impl Agent for OpenCode {
     }
 
     async fn prompt(&self, intent: &PromptIntent) -> Result<Delivery, AgentError> {
-        self.deliver(intent).await
+        let delivery = self.deliver(intent).await?;
+        let message = intent.prompt.message.clone();
+        *self.delivered.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        Ok(delivery)
     }
 
     async fn was_delivered(&self, prompt: &PromptId) -> Result<bool, AgentError> {

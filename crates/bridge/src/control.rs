@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dialled ─▶ idle ──`AGENT`────────▶ the agent's port is dialled ─▶ `OK`, spliced │ `NO reason`
-//!    ▲        │  └──`EVENTS path`──▶ `OK`, events.rs
+//!    ▲        │  └──`EVENTS path`, `FRESH path`──▶ `OK`, events.rs
 //!    └────────┘ replaced as soon as it is taken, or gone
 //! ```
 //!
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::tasks::Tasks;
-use bridge::{AGENT, CONTROL, EVENTS, LONGEST_LINE, NO, OK, file_name, is_path};
+use bridge::{AGENT, CONTROL, EVENTS, FRESH, LONGEST_LINE, NO, OK, file_name, is_path};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::events::Events;
+use crate::events::{Events, What};
 use crate::race::{First, race};
 use crate::splice::splice;
 
@@ -31,6 +31,8 @@ pub(crate) const IDLE: usize = 2;
 const MOST: usize = 128;
 /// Between two tries to reach the daemon, at first and at most.
 const TRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long is waited for the agent's stream before whoever takes it is told that it comes.
+const OPEN: Duration = Duration::from_secs(1);
 /// How long the daemon may take to say the rest of a word.
 const WORD: Duration = Duration::from_secs(5);
 
@@ -56,7 +58,7 @@ struct Presence {
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Agent,
-    Events(String),
+    Events { path: String, what: What },
 }
 
 impl Control {
@@ -131,9 +133,12 @@ impl Control {
                 }
                 Err(error) => refuse(daemon, &error.to_string()).await,
             },
-            Some(Wanted::Events(path)) => {
+            Some(Wanted::Events { path, what }) => {
+                let taker = self.events.take(&path, what);
+                // Whoever then looks at the agent's state has missed nothing in between.
+                self.events.opened(OPEN).await;
                 daemon.write_all(format!("{OK}\n").as_bytes()).await?;
-                self.events.give(daemon, &path).await;
+                self.events.give(daemon, taker).await;
                 Ok(())
             }
             None => refuse(daemon, "there is no such word").await,
@@ -149,8 +154,13 @@ fn wanted(word: &str) -> Option<Wanted> {
     if word == AGENT {
         return Some(Wanted::Agent);
     }
-    let path = word.strip_prefix(EVENTS)?.strip_prefix(' ')?;
-    is_path(path).then(|| Wanted::Events(path.to_owned()))
+    let (word, path) = word.split_once(' ')?;
+    let what = match word {
+        EVENTS => What::Kept,
+        FRESH => What::Fresh,
+        _ => return None,
+    };
+    is_path(path).then(|| Wanted::Events { path: path.to_owned(), what })
 }
 
 /// What the daemon said, and what it said right behind.
@@ -184,12 +194,14 @@ async fn line(daemon: &mut UnixStream) -> io::Result<Line> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Wanted, wanted};
+    use super::{Wanted, What, wanted};
 
     #[test]
     fn words_are_told_apart() {
         assert_eq!(wanted("AGENT"), Some(Wanted::Agent));
-        assert_eq!(wanted("EVENTS /event"), Some(Wanted::Events("/event".into())));
+        let events = |what| Some(Wanted::Events { path: "/event".to_owned(), what });
+        assert_eq!(wanted("EVENTS /event"), events(What::Kept));
+        assert_eq!(wanted("FRESH /event"), events(What::Fresh));
         for other in [
             "",
             "agent",
@@ -197,6 +209,8 @@ mod tests {
             "AGENTS",
             "EVENTS",
             "EVENTS ",
+            "FRESH",
+            "FRESHER /event",
             "EVENTS event",
             "EVENTS /a b",
             "GET / HTTP/1.1\r",

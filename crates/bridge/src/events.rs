@@ -59,8 +59,19 @@ struct State {
     kept: Kept,
     /// What the agent is asked for. Nobody has asked yet where it is empty.
     path: Arc<str>,
+    /// The agent tells us.
+    open: bool,
     /// Which taker it is.
     taker: u64,
+}
+
+/// What a taker begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// With what nobody took.
+    Kept,
+    /// With what happens from now on.
+    Fresh,
 }
 
 impl Events {
@@ -69,7 +80,7 @@ impl Events {
             let both = [b"opencode:", password.as_bytes()].concat();
             format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(both))
         });
-        let state = Mutex::new(State { kept: Kept::new(KEPT), path: Arc::from(""), taker: 0 });
+        let state = Mutex::new(State { kept: Kept::new(KEPT), path: Arc::from(""), open: false, taker: 0 });
         Self { agent, authorization, state, news: watch::Sender::new(()) }
     }
 
@@ -83,15 +94,28 @@ impl Events {
         changed
     }
 
-    /// Hands events to a daemon until it is gone, or until another one takes them.
-    pub(crate) async fn give(&self, daemon: &mut UnixStream, path: &str) {
-        let mine = self.change(|state| {
+    /// From now on events are this one's. Its number is for `give`.
+    pub(crate) fn take(&self, path: &str, what: What) -> u64 {
+        self.change(|state| {
             if *state.path != *path {
                 state.path = Arc::from(path);
+                state.open = false;
+            }
+            if what == What::Fresh {
+                state.kept = Kept::new(KEPT);
             }
             state.taker += 1;
             state.taker
-        });
+        })
+    }
+
+    /// Ready when the agent tells us, or does not for so long.
+    pub(crate) async fn opened(&self, within: Duration) {
+        let _late = timeout(within, self.until(|state| state.open)).await;
+    }
+
+    /// Hands events to a daemon until it is gone, or until another one takes them.
+    pub(crate) async fn give(&self, daemon: &mut UnixStream, mine: u64) {
         let (mut hears, mut says) = daemon.split();
         match self.hand(mine, &mut hears, &mut says).await {
             Taker::Replaced => {}
@@ -158,7 +182,9 @@ impl Events {
             let path = Arc::clone(&self.state().path);
             let mut opened = false;
             let stream = self.stream(&path, &mut opened);
-            match race(stream, self.until(|state| state.path != path)).await {
+            let ended = race(stream, self.until(|state| state.path != path)).await;
+            self.change(|state| state.open = false);
+            match ended {
                 First::Right(()) => continue,
                 First::Left(_ended) => {
                     if opened {
@@ -183,6 +209,7 @@ impl Events {
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut body = timeout(HEAD, head(&mut agent, &mut buffer)).await.map_err(io::Error::from)??;
         *opened = true;
+        self.change(|state| state.open = *state.path == *path);
         let mut cutter = Cutter::new(LARGEST);
         loop {
             let goes_on = body.decode(&buffer, |data| self.keep(&mut cutter, data))?;

@@ -5,7 +5,7 @@
 //!
 //!  COMMAND ◀─ started, reaped, signalled ─┐                    │
 //!  agent :PORT ◀── dialled ── control.rs ─┴── dials, idles ───▶│ control.sock   `AGENT` ▸ `OK`, then bytes both ways
-//!  agent :PORT ◀── GET ────── events.rs ──── the same ────────▶│ control.sock   `EVENTS path` ▸ `OK`, then events
+//!  agent :PORT ◀── GET ────── events.rs ──── the same ────────▶│ control.sock   `EVENTS path`, `FRESH path` ▸ `OK`, then events
 //!  anybody ─▶ :PORT ───────── carry.rs ───── dials ───────────▶│ NAME.sock      bytes both ways
 //! ```
 //!
@@ -38,8 +38,10 @@ pub const DIRECTORY: &str = "/run/callsign";
 
 /// The daemon asks for a connection to the agent.
 pub const AGENT: &str = "AGENT";
-/// The daemon asks for the agent's events; a space and a path follow.
+/// The daemon asks for the agent's events, first those that nobody took; a space and a path follow.
 pub const EVENTS: &str = "EVENTS";
+/// The same, without those that nobody took: they are of a turn before.
+pub const FRESH: &str = "FRESH";
 /// What was asked for follows.
 pub const OK: &str = "OK";
 /// It does not; a space and the reason follow.

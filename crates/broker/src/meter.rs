@@ -28,10 +28,13 @@ pub trait Ticket: fmt::Debug + Send {
     fn end(self: Box<Self>, spent: Spent);
 }
 
-/// A run has had what it may have.
+/// Why a request does not go out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    pub cap: Cap,
+pub enum Refusal {
+    /// A run has had what it may have.
+    Cap(Cap),
+    /// No run is at work, and what a box asks for in between nobody has asked it for.
+    NoRun,
 }
 
 /// What a run may be told to keep within.
@@ -39,16 +42,14 @@ pub struct Refusal {
 pub enum Cap {
     Requests,
     Tokens,
-    Cost,
 }
 
 impl Cap {
     /// As a configuration writes it.
     pub fn setting(self) -> &'static str {
         match self {
-            Self::Requests => "max_requests",
-            Self::Tokens => "max_tokens",
-            Self::Cost => "max_cost",
+            Self::Requests => "budget.requests",
+            Self::Tokens => "budget.tokens",
         }
     }
 }

@@ -78,7 +78,8 @@ impl Problem {
             Self::NotJson | Self::Encoded => "unsupported_media_type",
             Self::TooLarge => "request_too_large",
             Self::Stalled => "request_stalled",
-            Self::Refused(_) => "run_budget_exceeded",
+            Self::Refused(Refusal::Cap(_)) => "run_budget_exceeded",
+            Self::Refused(Refusal::NoRun) => "no_run",
             Self::Unreachable { .. } => "provider_unreachable",
             Self::Unusable { .. } => "provider_unusable",
             Self::Silent { .. } => "provider_silent",
@@ -101,11 +102,11 @@ impl Problem {
             Self::Encoded => "send the body without Content-Encoding".to_owned(),
             Self::TooLarge => "the request is larger than a box may send".to_owned(),
             Self::Stalled => "the request did not come to its end".to_owned(),
-            Self::Refused(Refusal { cap }) => {
+            Self::Refused(Refusal::NoRun) => "no run of this session is at work, and only a run may ask its model".to_owned(),
+            Self::Refused(Refusal::Cap(cap)) => {
                 let what = match cap {
                     Cap::Requests => "requests it may make",
                     Cap::Tokens => "tokens it may use",
-                    Cap::Cost => "money it may spend",
                 };
                 format!("this run has used up the {what}; raise `{}` for more", cap.setting())
             }
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn what_is_not_worth_another_try_does_not_look_as_if() {
         let host = || "api.example.org".to_owned();
-        let refused = |cap| Problem::Refused(Refusal { cap });
+        let refused = |cap| Problem::Refused(Refusal::Cap(cap));
         for problem in [
             Problem::Malformed("x"),
             Problem::Token,
@@ -203,7 +204,7 @@ mod tests {
             Problem::TooLarge,
             refused(Cap::Requests),
             refused(Cap::Tokens),
-            refused(Cap::Cost),
+            Problem::Refused(Refusal::NoRun),
             Problem::Unusable { host: host(), cause: "invalid peer certificate: UnknownIssuer".to_owned() },
             Problem::Silent { host: host() },
             Problem::Redirects { host: host() },

@@ -29,7 +29,7 @@ use model::{ServerName, ServerSpec};
 use supervise::Spawner;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,11 +42,14 @@ use crate::exit::{Code, Failure};
 use crate::hooking::{Broken, Hooking, LOOK, stamp};
 use crate::identification::{self, Parts};
 use crate::recording;
+use crate::sessions::quay::Arrival;
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
 use sessions::Sessions;
 use socket::{OwnDoor, Socket};
 
+/// Connections of boxes that nobody has begun to serve.
+const MOST_ARRIVING: usize = 64;
 /// How long processes may take to end.
 const ENDING: Duration = Duration::from_secs(6);
 
@@ -193,6 +196,8 @@ struct Up {
     house: House,
     front: Arc<Front>,
     sessions: sessions::Surroundings,
+    /// What boxes ask of the gateway.
+    boxes: mpsc::Receiver<Arrival>,
     token_file: PathBuf,
     tasks: TaskTracker,
     sinks: Arc<Sinks>,
@@ -223,10 +228,12 @@ impl Up {
         })?;
         recording::settle(&sinks).await;
         let (settings, heard) = watch::channel(Arc::new(plan.config.sessions.clone()));
+        let (gateway, boxes) = mpsc::channel(MOST_ARRIVING);
         let sessions = sessions::Surroundings {
             state: plan.state.clone(),
             settings: heard,
             redactor: Arc::clone(&sinks.redactor),
+            gateway,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
@@ -244,7 +251,8 @@ impl Up {
         // Without a listener nobody is let in anywhere.
         let access = house.access(listen.unwrap_or(house.plan.config.serve.listen), tokens);
         let front = Front::new(servers, access, identification, Arc::clone(&sinks), tasks.clone());
-        Ok(Self { house, front: Arc::new(front), sessions, token_file, tasks, sinks, sending, exporting })
+        let front = Arc::new(front);
+        Ok(Self { house, front, sessions, boxes, token_file, tasks, sinks, sending, exporting })
     }
 
     fn running(&self, socket: &Socket, listen: Option<SocketAddr>) -> Running {
@@ -264,10 +272,11 @@ impl Up {
         socket: &Socket,
         stop: CancellationToken,
     ) -> anyhow::Result<Arc<Sinks>> {
-        let Self { house, front, sessions, token_file: _, tasks, sinks, sending, exporting } = self;
+        let Self { house, front, sessions, boxes, token_file: _, tasks, sinks, sending, exporting } = self;
         // Only now: whoever gets an answer finds us in `daemon.json`.
         let sessions = Sessions::start(socket.listener()?, sessions, stop.clone())?;
         let reloading = tasks.spawn(house.reload(Arc::clone(&front), stop.clone()));
+        tasks.spawn(receive(boxes, Arc::clone(&front), stop.clone()));
         match listener {
             Some(listener) => front.serve(TcpListener::from_std(listener)?, stop).await,
             None => stop.cancelled().await,
@@ -285,6 +294,30 @@ impl Up {
         exporting.wait().await;
         Ok(sinks)
     }
+}
+
+/// Serves what boxes ask of the gateway, on the thread that has started its servers.
+async fn receive(mut boxes: mpsc::Receiver<Arrival>, front: Arc<Front>, stop: CancellationToken) {
+    let connections = TaskTracker::new();
+    loop {
+        let arrival = tokio::select! {
+            arrival = boxes.recv() => arrival,
+            () = stop.cancelled() => None,
+        };
+        let Some(Arrival { stream, guest, end, served }) = arrival else { break };
+        let (front, stop) = (Arc::clone(&front), stop.clone());
+        connections.spawn(async move {
+            // Held until the connection has ended, however it does.
+            let _served = served;
+            let Ok(stream) = tokio::net::UnixStream::from_std(stream) else { return };
+            tokio::select! {
+                () = front.serve_box(stream, guest, stop) => {}
+                () = end.cancelled() => {}
+            }
+        });
+    }
+    connections.close();
+    connections.wait().await;
 }
 
 /// One more thread that serves. Its runtime goes on for the children it has started until all has ended.

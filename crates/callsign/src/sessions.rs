@@ -1,8 +1,11 @@
 //! Sessions, put together: the store, boxes, the agent, the desk, and the tools in front of it.
 
+mod outfit;
+pub mod quay;
 mod rooms;
 mod routes;
 mod settler;
+mod threads;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,12 +21,15 @@ use sha2::Digest as _;
 use store::{Place, SqliteStore};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Environment;
 use crate::daemon::sessions::Surroundings;
 use crate::daemon::socket::Service;
 use crate::keeping;
 use crate::state::StateDir;
+use outfit::Outfit;
+use quay::Quays;
 use rooms::{LocalRooms, RealWorld};
 use settler::FromVariables;
 
@@ -32,7 +38,7 @@ const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Opens the store, takes over what a daemon before left, and starts to see to sessions until `stop`.
 pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
-    let Surroundings { state, settings, redactor, tasks, stop } = around;
+    let Surroundings { state, settings, redactor, gateway, tasks, stop } = around;
     let store = SqliteStore::open(&Place::of(state.path())).await?;
     let store = Arc::new(store);
     let now = settings.borrow().clone();
@@ -43,14 +49,19 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let sandbox = local_sandbox(&state, &now, &path);
     let owned = sandbox.own().await?.context("another process owns the boxes of this state directory")?;
     let settler = FromVariables { base: settings.clone(), path: path.clone() };
+    let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
+    let outfit = Outfit::put_out(&state.file("outfit")).context("what boxes need could not be written")?;
+    // Boxes keep their ways out as long as somebody sees to their sessions.
+    let quays_end = CancellationToken::new();
     let rooms = Arc::new(LocalRooms {
         sandbox,
         base: settings,
         bare: now.isolation == BoxIsolation::None,
         redactor,
         path,
+        quays: Quays::new(Arc::clone(&live), gateway, tasks.clone(), quays_end.clone()),
+        outfit,
     });
-    let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
     let world: Arc<dyn World> = Arc::new(RealWorld);
     let options = Options { max_hot: now.max_hot, idle: now.idle };
     let mut engine = Engine::new(
@@ -66,6 +77,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         // A daemon that runs no sessions any more makes room for one that does.
         let _whole = stop.clone().drop_guard();
         engine.run(stop).await;
+        quays_end.cancel();
         kept.close().await;
         drop(owned);
     });
@@ -82,9 +94,11 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
 
 /// What is set and has no effect yet: nobody should rely on it.
 fn doubts(settings: &SessionSettings) -> Vec<String> {
-    let mut doubts = vec!["boxes have this machine's network, whatever `egress` says".to_owned()];
-    if !settings.mcp_servers.is_empty() {
-        doubts.push("`mcp_servers` of [sessions] are not offered to boxes yet".to_owned());
+    let mut doubts = Vec::new();
+    if settings.isolation == BoxIsolation::None {
+        doubts.push(
+            "`isolation` is \"none\": agents have this machine's network, whatever `egress` says".to_owned(),
+        );
     }
     if settings.warm > 0 {
         doubts.push("`warm` of [sessions] has no effect yet".to_owned());

@@ -34,7 +34,7 @@ pub use host::{Host, Scope, UnknownHost};
 pub use inspect::{Found, inspect};
 pub use install::{Installed, Settings, install};
 pub use journal::{Edit, Journal, Record};
-pub use opencode::{LeftByPlugin, left_by_plugin, plugin_settings};
+pub use opencode::{LeftByPlugin, box_plugin, left_by_plugin, plugin_settings};
 pub use place::{Content, NoPlace, Surroundings, Target, targets};
 pub use uninstall::{Outcome, Uninstalled, uninstall};
 

@@ -21,6 +21,11 @@ pub(crate) fn plugin(settings: &Settings) -> String {
     SOURCE.replacen(EMPTY, &format!("{START}{settings}{END}"), 1)
 }
 
+/// The plugin as a box of ours has it.
+pub fn box_plugin() -> String {
+    SOURCE.replacen(EMPTY, &format!("{START}{}{END}", json!({ "box": true })), 1)
+}
+
 /// What an installed plugin was told; None: it is not ours.
 pub fn plugin_settings(bytes: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(bytes).ok()?;

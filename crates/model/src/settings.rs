@@ -29,6 +29,7 @@ pub struct SessionSettings {
     /// How many boxes run at most; 1 or more.
     pub max_hot: usize,
     pub limits: Limits,
+    pub budget: Budget,
     pub egress: Egress,
     /// Servers of the gateway that the box may call.
     pub mcp_servers: Vec<ServerName>,
@@ -73,6 +74,7 @@ impl Default for SessionSettings {
             idle: Duration::from_mins(30),
             max_hot: 8,
             limits: Limits::default(),
+            budget: Budget::default(),
             egress: Egress::None,
             mcp_servers: Vec::new(),
             start_timeout: Duration::from_secs(90),
@@ -369,6 +371,14 @@ impl Default for Limits {
     }
 }
 
+/// What one run may ask its provider for. None: as much as it likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Budget {
+    pub requests: Option<u64>,
+    /// Of all kinds, as the provider tells them.
+    pub tokens: Option<u64>,
+}
+
 /// Which part of the network a box may reach. Model and MCP servers are reached by other ways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
@@ -376,6 +386,21 @@ pub enum Egress {
     /// Names and addresses in lower case, at least one, none twice.
     Hosts(Vec<String>),
     Open,
+}
+
+impl Egress {
+    /// What both allow.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::None, _) | (_, Self::None) => Self::None,
+            (Self::Open, rest) | (rest, Self::Open) => rest.clone(),
+            (Self::Hosts(these), Self::Hosts(those)) => {
+                let both: Vec<String> = these.iter().filter(|host| those.contains(host)).cloned().collect();
+                if both.is_empty() { Self::None } else { Self::Hosts(both) }
+            }
+        }
+    }
 }
 
 /// What keeps a local box apart from the host.

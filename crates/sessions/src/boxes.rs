@@ -73,6 +73,8 @@ pub(crate) struct Plans<'a, R> {
     pub(crate) dirs: &'a SessionDirs,
     /// A model that the agent has to know besides the configured ones.
     pub(crate) model: Option<&'a str>,
+    /// Nothing is under way in it: a box that was made under another policy is made anew.
+    pub(crate) fresh: bool,
 }
 
 impl<R: Rooms> Plans<'_, R> {
@@ -95,11 +97,11 @@ impl<R: Rooms> Plans<'_, R> {
         let mut running = None;
         let access = match (state, self.dirs.access()) {
             // The one it was started with, or is being started with by somebody who was cut off.
-            (BoxState::Running(info), Some(access)) if self.knows(&access) => {
+            (BoxState::Running(info), Some(access)) if self.fits(&access) => {
                 running = Some(info);
                 access
             }
-            (BoxState::Starting, Some(access)) if self.knows(&access) => access,
+            (BoxState::Starting, Some(access)) if self.fits(&access) => access,
             (BoxState::Running(_) | BoxState::Starting, Some(access)) => {
                 sandbox.stop(&name, GRACE).await.map_err(|error| unstarted(&error))?;
                 self.new_access(access.models)?
@@ -113,6 +115,8 @@ impl<R: Rooms> Plans<'_, R> {
                 self.new_access(before.map(|access| access.models).unwrap_or_default())?
             }
         };
+        let moored = self.rooms.moor(self.session, self.settings, &access, self.dirs);
+        moored.map_err(|why| NoBox::new("box_failed", why))?;
         let started = if let Some(info) = running {
             // What it would be made with today does not matter to it.
             Started { info, how: How::Found }
@@ -121,7 +125,8 @@ impl<R: Rooms> Plans<'_, R> {
             let started = sandbox.start(spec.map_err(|why| NoBox::new("box_refused", why))?).await;
             started.map_err(|error| unstarted(&error))?
         };
-        let agent = self.rooms.agent(&access, self.settings);
+        let agent = self.rooms.agent(&self.session.id, &access, self.settings);
+        let agent = agent.map_err(|why| NoBox::new("box_failed", why))?;
         let within = match started.how {
             How::Made => self.settings.start_timeout,
             How::Found => FOUND,
@@ -163,6 +168,10 @@ impl<R: Rooms> Plans<'_, R> {
         })
     }
 
+    fn fits(&self, access: &Access) -> bool {
+        self.knows(access) && (!self.fresh || access.policy == self.rooms.policy(self.settings))
+    }
+
     fn knows(&self, access: &Access) -> bool {
         let configured = [&self.settings.model, self.settings.small_model()];
         self.model.is_none_or(|model| {
@@ -172,7 +181,7 @@ impl<R: Rooms> Plans<'_, R> {
     }
 
     fn new_access(&self, models: Vec<String>) -> Result<Access, NoBox> {
-        let access = self.rooms.access().map_err(|why| NoBox::new("box_failed", why))?;
+        let access = self.rooms.access(self.settings).map_err(|why| NoBox::new("box_failed", why))?;
         let mut access = Access { models, ..access };
         if let Some(model) = self.model
             && !self.knows(&access)

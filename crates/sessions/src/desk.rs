@@ -15,7 +15,9 @@ use model::ports::store::{
     CancelOutcome, CreateOutcome, ImageChoice, Listed, ListedSession, NewRun, NewSession, Page, Store,
     StoreError, SubmitOutcome, TerminateOutcome,
 };
-use model::session::{Artifact, CanceledBy, Keep, Run, RunId, Session, SessionId, SessionStatus, UnixMillis};
+use model::session::{
+    Artifact, CanceledBy, Keep, Run, RunId, RunUsage, Session, SessionId, SessionStatus, UnixMillis,
+};
 use model::settings::Secret;
 use tokio::time::{Instant, timeout_at};
 
@@ -439,8 +441,12 @@ impl<S: Store> Desk<S> {
         SessionView { session, hot }
     }
 
-    fn run_view(&self, run: Run) -> RunView {
+    fn run_view(&self, mut run: Run) -> RunView {
         let progress = if run.state.is_ended() { None } else { self.live.progress(&run.id) };
+        if progress.is_some() && run.usage.is_none() {
+            let so_far = self.live.metered(&run.id).usage;
+            run.usage = (so_far != RunUsage::default()).then_some(so_far);
+        }
         RunView { run, progress }
     }
 }

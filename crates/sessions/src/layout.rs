@@ -4,6 +4,7 @@
 //! STATE/sessions/SESSION/        0700, ours
 //!   workspace/                   /workspace of the box
 //!   meta/                        /session-meta of the box: the agent's home
+//!   sockets/                     /run/callsign of the box, read-only: its only ways out
 //!   runs/RUN/                    what is kept of a run; no box sees it
 //!   access.json, key             how the agent is reached, the provider's key; 0600, no box sees them
 //! ```
@@ -69,6 +70,10 @@ impl SessionDirs {
 
     pub fn meta(&self) -> PathBuf {
         self.root.join("meta")
+    }
+
+    pub fn sockets(&self) -> PathBuf {
+        self.root.join("sockets")
     }
 
     pub fn run(&self, run: &RunId) -> PathBuf {
@@ -205,6 +210,7 @@ mod tests {
     use model::session::Stamp;
 
     use super::*;
+    use crate::world::Ports;
 
     fn dirs() -> (tempfile::TempDir, SessionDirs) {
         let root = tempfile::tempdir().unwrap();
@@ -250,7 +256,11 @@ mod tests {
         let (_root, dirs) = dirs();
         assert_eq!(dirs.key().unwrap(), None);
         assert_eq!(dirs.access(), None);
-        let access = Access { port: 7, password: "CANARY".to_owned(), models: Vec::new(), heard: true };
+        let secret = || "CANARY".to_owned();
+        let ports = Ports { agent: 1, model: 2, mcp: 3, egress: 4 };
+        let (password, token, seal) = (secret(), secret(), secret());
+        let access =
+            Access { ports, password, token, seal, policy: String::new(), models: Vec::new(), heard: true };
         dirs.keep_access(&access).unwrap();
         dirs.keep_key(&Secret::new("CANARY")).unwrap();
         for name in [ACCESS, KEY] {

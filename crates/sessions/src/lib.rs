@@ -39,5 +39,5 @@ mod world;
 pub use desk::{Check, Desk, DeskError, NewTask, Read, RunView, SessionView, Wanted};
 pub use engine::{Engine, Options};
 pub use layout::{Layout, SessionDirs};
-pub use live::{Following, Hot, Live, Progress, Temper};
-pub use world::{Access, Rooms, World};
+pub use live::{Following, Hot, Live, Metered, Progress, Temper, Unasked};
+pub use world::{Access, Ports, Rooms, World};

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::ports::sandbox::Holds;
-use model::session::{RunId, SessionId, UnixMillis};
+use model::session::{RunId, RunUsage, SessionId, UnixMillis};
+use model::settings::Budget;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -57,15 +58,39 @@ pub struct Hot {
 pub struct Live {
     hot: Mutex<HashMap<SessionId, Hot>>,
     runs: Mutex<HashMap<RunId, Followed>>,
+    /// The run of each session that is driven here.
+    at_work: Mutex<HashMap<SessionId, RunId>>,
     /// Sessions for which there is something new in the store.
     called: Mutex<HashSet<SessionId>>,
     /// Somebody has something for the engine to see to.
     pub(crate) bell: Notify,
 }
 
+/// What a run has asked its provider for, as far as it passed by here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Metered {
+    pub requests: u64,
+    /// Of those that the provider told the tokens of.
+    pub usage: RunUsage,
+    /// All tokens, the others' estimated.
+    pub tokens: u64,
+}
+
+/// Why a box may not ask its provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unasked {
+    /// Nothing is at work in it.
+    NoRun,
+    /// The run has made all the requests it may.
+    Requests,
+    /// … used all the tokens.
+    Tokens,
+}
+
 #[derive(Debug, Default)]
 struct Followed {
     progress: watch::Sender<Progress>,
+    metered: Metered,
     /// Set by whoever runs it; cancelled where somebody asks for its end.
     cancel: Option<CancellationToken>,
 }
@@ -132,8 +157,44 @@ impl Live {
         Some(run.progress.borrow().clone())
     }
 
+    /// The run of a session that is driven here now: whatever its box asks for is asked for by it.
+    pub fn at_work(&self, session: &SessionId) -> Option<RunId> {
+        self.lock_at_work().get(session).cloned()
+    }
+
+    /// The run at work asks its provider, if it may. Counted here: of many at once none is let by that is one too many.
+    /// Tokens are known afterwards, so that requests under way may go beyond.
+    pub fn ask(&self, session: &SessionId, budget: Budget) -> Result<RunId, Unasked> {
+        let run = self.at_work(session).ok_or(Unasked::NoRun)?;
+        let mut runs = self.lock_runs();
+        let Metered { requests, tokens, .. } = &mut runs.get_mut(&run).ok_or(Unasked::NoRun)?.metered;
+        if budget.requests.is_some_and(|most| *requests >= most) {
+            return Err(Unasked::Requests);
+        }
+        if budget.tokens.is_some_and(|most| *tokens >= most) {
+            return Err(Unasked::Tokens);
+        }
+        *requests += 1;
+        drop(runs);
+        Ok(run)
+    }
+
+    /// What one of its requests used. A run that has ended is not heard of any more.
+    pub fn used(&self, run: &RunId, tokens: u64, usage: Option<RunUsage>) {
+        if let Some(entry) = self.lock_runs().get_mut(run) {
+            let metered = &mut entry.metered;
+            metered.tokens = metered.tokens.saturating_add(tokens);
+            metered.usage = metered.usage.plus(usage.unwrap_or_default());
+        }
+    }
+
+    pub fn metered(&self, run: &RunId) -> Metered {
+        self.lock_runs().get(run).map(|run| run.metered).unwrap_or_default()
+    }
+
     /// From now on this run is driven here.
-    pub(crate) fn begin(&self, run: &RunId) -> CancellationToken {
+    pub(crate) fn begin(&self, session: &SessionId, run: &RunId) -> CancellationToken {
+        self.lock_at_work().insert(session.clone(), run.clone());
         let mut runs = self.lock_runs();
         let entry = runs.entry(run.clone()).or_default();
         let token = CancellationToken::new();
@@ -153,6 +214,7 @@ impl Live {
 
     /// Whoever follows looks at the store now, and finds its end.
     pub(crate) fn end(&self, run: &RunId) {
+        self.lock_at_work().retain(|_, at_work| at_work != run);
         if let Some(entry) = self.lock_runs().remove(run) {
             entry.progress.send_modify(|progress| progress.beat += 1);
         }
@@ -179,7 +241,38 @@ impl Live {
         self.hot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_at_work(&self) -> MutexGuard<'_, HashMap<SessionId, RunId>> {
+        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_runs(&self) -> MutexGuard<'_, HashMap<RunId, Followed>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::session::Stamp;
+
+    use super::*;
+
+    #[test]
+    fn only_the_run_at_work_asks_and_only_so_often() {
+        let live = Live::default();
+        let stamp = |number| Stamp { millis: 1, random: [number; 10] };
+        let (session, run) = (SessionId::new(stamp(1)), RunId::new(stamp(2)));
+        let budget = Budget { requests: Some(2), tokens: Some(100) };
+        assert_eq!(live.ask(&session, budget), Err(Unasked::NoRun));
+        live.begin(&session, &run);
+        assert_eq!(live.ask(&SessionId::new(stamp(3)), budget), Err(Unasked::NoRun));
+        assert_eq!(live.ask(&session, budget), Ok(run.clone()));
+        live.used(&run, 100, None);
+        assert_eq!(live.ask(&session, budget), Err(Unasked::Tokens));
+        let budget = Budget { tokens: None, ..budget };
+        assert_eq!(live.ask(&session, budget), Ok(run.clone()));
+        assert_eq!(live.ask(&session, budget), Err(Unasked::Requests));
+        assert_eq!(live.metered(&run).requests, 2);
+        live.end(&run);
+        assert_eq!(live.ask(&session, Budget::default()), Err(Unasked::NoRun));
     }
 }

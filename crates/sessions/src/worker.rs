@@ -85,6 +85,8 @@ pub(crate) struct Worker<S, R> {
 impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
     pub(crate) async fn work(self) -> Left {
         let left = self.worked().await.unwrap_or(Left::Trouble);
+        // However it ended: whoever comes next makes its ways out anew.
+        self.shared.rooms.unmoor(&self.session);
         self.shared.live.gone(&self.session);
         left
     }
@@ -144,7 +146,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
             }
             Err(_) => false,
         };
-        if !running {
+        // Also a box that only waits has its ways out, and one whose ways nobody knows any more is of no use.
+        if !running || !self.moored(&session) {
             return self.leave(lease).await;
         }
         live.set(&self.session, Temper::Ready, world.now());
@@ -152,6 +155,18 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
             () = self.orders.wake.notified() => Ok(Step::On),
             () = self.orders.leave.cancelled() => self.leave(lease).await,
         }
+    }
+
+    fn moored(&self, session: &Session) -> bool {
+        let (dirs, rooms) = (self.dirs(), &self.shared.rooms);
+        let settings = dirs.key().map_err(|error| format!("its key cannot be read: {error}"));
+        let settings = settings.and_then(|key| rooms.settings(&session.settings, key));
+        let moored = match (settings, dirs.access()) {
+            (Ok(settings), Some(access)) => rooms.moor(session, &settings, &access, &dirs),
+            (Err(why), _) => Err(why),
+            (Ok(_), None) => Err("nobody knows how to get into it any more".to_owned()),
+        };
+        moored.map_err(|why| tracing::warn!(session = %self.session, "a box is given up: {why}")).is_ok()
     }
 
     /// The box goes, the data stays.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use model::ports::agent::Agent;
 use model::ports::sandbox::{BoxSpec, Sandbox};
-use model::session::{Session, Stamp, UnixMillis};
+use model::session::{Session, SessionId, Stamp, UnixMillis};
 use model::settings::{Secret, SessionSettings};
 
 use crate::layout::SessionDirs;
@@ -19,11 +19,17 @@ pub trait World: Send + Sync + fmt::Debug {
     fn password(&self) -> String;
 }
 
-/// How the agent in a box is reached. Kept with the session, where the box cannot read it, as long as the box runs.
+/// How a box is reached, and what it shows where it reaches out. Kept with the session, as long as the box runs.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Access {
-    pub port: u16,
+    pub ports: Ports,
     pub password: String,
+    /// What the agent shows the broker and the gateway. It is worth nothing but on the sockets of its own box.
+    pub token: String,
+    /// What the plugin in the box seals with, in base64url.
+    pub seal: String,
+    /// [`Rooms::policy`] of when the box was made.
+    pub policy: String,
     /// Models besides the configured ones that the agent was told of at its start: it takes no others.
     #[serde(default)]
     pub models: Vec<String>,
@@ -32,10 +38,19 @@ pub struct Access {
     pub heard: bool,
 }
 
+/// Ports on the loopback that the box sees: its own, or the host's where it shares that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ports {
+    pub agent: u16,
+    pub model: u16,
+    pub mcp: u16,
+    pub egress: u16,
+}
+
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { port, password: _, models, heard: _ } = self;
-        f.debug_struct("Access").field("port", port).field("models", models).finish_non_exhaustive()
+        let Self { ports, models, password: _, token: _, seal: _, policy: _, heard: _ } = self;
+        f.debug_struct("Access").field("ports", ports).field("models", models).finish_non_exhaustive()
     }
 }
 
@@ -49,8 +64,28 @@ pub trait Rooms: Send + Sync + 'static {
     /// The settings that a session was made with, as they are now. `document` is [`Session::settings`].
     fn settings(&self, document: &str, key: Option<Secret>) -> Result<SessionSettings, String>;
 
-    /// A way in for a box that is about to be made: a password of its own and a place to listen. No models yet.
-    fn access(&self) -> Result<Access, String>;
+    /// What a box is told at its start and cannot be told later, in short: one that was told something else is made
+    /// anew before the next run.
+    fn policy(&self, settings: &SessionSettings) -> String;
+
+    /// A way in and out for a box that is about to be made: secrets of its own and places to listen. No models yet.
+    fn access(&self, settings: &SessionSettings) -> Result<Access, String>;
+
+    /// From now on the box of this session is reached, and reaches what it may. To be called before a box is made, and
+    /// before one that was found is asked anything. Idempotent.
+    fn moor(
+        &self,
+        session: &Session,
+        settings: &SessionSettings,
+        access: &Access,
+        directories: &SessionDirs,
+    ) -> Result<(), String>;
+
+    /// The agent's own conversation of a session: no other session's box may speak for it.
+    fn converses(&self, session: &SessionId, conversation: &str);
+
+    /// Nothing of the session is reached any more. Idempotent.
+    fn unmoor(&self, session: &SessionId);
 
     /// Why it cannot be made is said to a person: what to do about it.
     fn spec(
@@ -64,5 +99,11 @@ pub trait Rooms: Send + Sync + 'static {
     /// What the agent prints once it listens. None: there is nothing to wait for.
     fn announcement(&self, access: &Access) -> Option<String>;
 
-    fn agent(&self, access: &Access, settings: &SessionSettings) -> Self::Agent;
+    /// Of a session that is moored.
+    fn agent(
+        &self,
+        session: &SessionId,
+        access: &Access,
+        settings: &SessionSettings,
+    ) -> Result<Self::Agent, String>;
 }

@@ -1,7 +1,7 @@
 //! Connections into one box, taken from those that its bridge keeps lying here.
 //!
 //! ```text
-//! control.sock ─▶ serve ─▶ idle (64, the oldest goes) ─▶ take ──`AGENT`, `EVENTS path`──▶ `OK`: the stream is the caller's
+//! control.sock ─▶ serve ─▶ idle (64, the oldest goes) ─▶ take ──`AGENT`, `EVENTS path`, `FRESH path`──▶ `OK`: the stream is the caller's
 //!                              ▲                                 │                        `NO reason`: refused
 //!                              └──── gone, or spoke unasked: the next one ────┘
 //! ```
@@ -16,7 +16,7 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge::{AGENT, EVENTS, NO, OK, is_path};
+use bridge::{AGENT, EVENTS, FRESH, NO, OK, is_path};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -92,10 +92,19 @@ impl Hub {
     ///
     /// Errors as in `open`; a path that cannot be asked for is `InvalidInput`.
     pub async fn events(&self, path: &str, within: Duration) -> io::Result<UnixStream> {
+        self.ask_for(EVENTS, path, within).await
+    }
+
+    /// As `events`, without those that nobody took.
+    pub async fn fresh_events(&self, path: &str, within: Duration) -> io::Result<UnixStream> {
+        self.ask_for(FRESH, path, within).await
+    }
+
+    async fn ask_for(&self, word: &str, path: &str, within: Duration) -> io::Result<UnixStream> {
         if !is_path(path) {
             return Err(io::Error::new(ErrorKind::InvalidInput, "events have no such path"));
         }
-        self.ask(&format!("{EVENTS} {path}"), within).await
+        self.ask(&format!("{word} {path}"), within).await
     }
 
     async fn ask(&self, word: &str, within: Duration) -> io::Result<UnixStream> {

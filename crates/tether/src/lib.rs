@@ -25,6 +25,7 @@ mod hub;
 mod program;
 mod sockets;
 
+pub use bridge::{CONTROL, DIRECTORY, EGRESS, MCP, MODEL};
 pub use hub::Hub;
 pub use program::{PROGRAM, install};
 pub use sockets::Sockets;

@@ -19,12 +19,12 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::Place;
 use super::sse::Decoder;
+use super::{Place, Since};
 
 /// The largest answer that is read. A message holds what tools said, which OpenCode cuts at some 50 kB each.
 const LARGEST: usize = 32 * 1024 * 1024;
@@ -63,7 +63,7 @@ impl Client {
     pub(super) fn new(place: Place, password: &str) -> Self {
         let host = match &place {
             Place::Tcp(address) => address.to_string(),
-            Place::Unix(_) => "localhost".to_owned(),
+            Place::Unix(_) | Place::Through(_) => "localhost".to_owned(),
         };
         let basic = format!("Basic {}", STANDARD.encode(format!("opencode:{password}")));
         let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
@@ -91,14 +91,29 @@ impl Client {
         timeout(within, exchange).await.unwrap_or(Err(Trouble::Late(within)))
     }
 
+    /// Whether a stream may begin with what was told before.
+    pub(super) fn has_kept_events(&self) -> bool {
+        matches!(self.place, Place::Through(_))
+    }
+
     /// Opens a stream of events. The deadline is for its head.
-    pub(super) async fn events(&self, path: &str, within: Duration) -> Result<Events, Trouble> {
+    pub(super) async fn events(&self, path: &str, since: Since, within: Duration) -> Result<Events, Trouble> {
+        if let Place::Through(way) = &self.place {
+            let opened = timeout(within, way.events(path, since)).await;
+            let stream = opened.map_err(|_| Trouble::Late(within))?;
+            let stream = stream.map_err(|error| Trouble::Refused(error.to_string()))?;
+            return Ok(Events {
+                source: Source::Bare { stream, piece: vec![0; PIECE].into() },
+                decoder: Decoder::default(),
+            });
+        }
         let opened = timeout(within, self.begin(Method::GET, path, None)).await;
         let (line, head) = opened.unwrap_or(Err(Trouble::Late(within)))?;
         if !head.status().is_success() {
             return Err(Trouble::Broken(format!("no stream of events: status {}", head.status().as_u16())));
         }
-        Ok(Events { line, body: head.into_body(), decoder: Decoder::default() })
+        let source = Source::Http { line: Box::new(line), body: head.into_body() };
+        Ok(Events { source, decoder: Decoder::default() })
     }
 
     async fn begin(
@@ -132,6 +147,7 @@ impl Client {
                 Ok(Box::new(stream))
             }
             Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Place::Through(way) => Ok(Box::new(way.open().await?)),
         }
     }
 }
@@ -172,10 +188,24 @@ impl Line {
 
 /// A stream of events.
 pub(super) struct Events {
-    line: Line,
-    body: Incoming,
+    source: Source,
     decoder: Decoder,
 }
+
+enum Source {
+    Http {
+        line: Box<Line>,
+        body: Incoming,
+    },
+    /// Events and nothing around them.
+    Bare {
+        stream: UnixStream,
+        piece: Box<[u8]>,
+    },
+}
+
+/// As much of a bare stream as is read at once.
+const PIECE: usize = 16 * 1024;
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -184,15 +214,31 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
+    /// Whether some that came before the last one were left out, and nobody has asked since.
+    pub(super) fn take_gap(&mut self) -> bool {
+        self.decoder.take_gap()
+    }
+
     /// The data of the next event; none at the end of the stream. Nothing is lost where the future is dropped.
     pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(data) = self.decoder.event() {
                 return Some(data);
             }
-            let frame = self.line.wait(self.body.frame()).await?.ok()?;
-            if let Ok(bytes) = frame.into_data() {
-                self.decoder.push(&bytes).ok()?;
+            match &mut self.source {
+                Source::Http { line, body } => {
+                    let frame = line.wait(body.frame()).await?.ok()?;
+                    if let Ok(bytes) = frame.into_data() {
+                        self.decoder.push(&bytes).ok()?;
+                    }
+                }
+                Source::Bare { stream, piece } => {
+                    // A future that is dropped has read nothing; and one that never has to wait gives others their turn.
+                    match stream.read(piece).await {
+                        Ok(0) | Err(_) => return None,
+                        Ok(read) => self.decoder.push(&piece[..read]).ok()?,
+                    }
+                }
             }
         }
     }

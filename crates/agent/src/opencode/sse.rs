@@ -1,7 +1,10 @@
-//! Server-sent events, as far as OpenCode uses them: `data` alone.
+//! Server-sent events, as far as OpenCode uses them: `data` alone; and comments, by which a box tells that some are missing.
 
 /// The largest event. One may hold all that a tool said.
 const LARGEST: usize = 16 * 1024 * 1024;
+
+/// Comments of whoever keeps the events of a box: some were not kept, or not read by whoever took them.
+const GAPS: [&[u8]; 2] = [b": dropped", b": lost"];
 
 /// An event is over the limit.
 #[derive(Debug)]
@@ -17,6 +20,7 @@ pub(super) struct Decoder {
     searched: usize,
     data: Vec<u8>,
     has_data: bool,
+    gap: bool,
 }
 
 impl Decoder {
@@ -29,6 +33,10 @@ impl Decoder {
         }
         self.buffer.extend_from_slice(bytes);
         Ok(())
+    }
+
+    pub(super) fn take_gap(&mut self) -> bool {
+        std::mem::take(&mut self.gap)
     }
 
     /// The data of the next whole event.
@@ -49,6 +57,8 @@ impl Decoder {
                 }
                 self.has_data = true;
                 self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+            } else if GAPS.iter().any(|gap| line.starts_with(gap)) {
+                self.gap = true;
             }
         }
         self.searched = self.buffer.len();
@@ -73,6 +83,17 @@ mod tests {
                 events.extend(std::iter::from_fn(|| decoder.event()));
             }
             assert_eq!(events, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        let mut decoder = Decoder::default();
+        decoder.push(b": hi\n\ndata: a\n\n").unwrap();
+        assert!(decoder.event().is_some() && !decoder.take_gap());
+        for comment in [": dropped 3\n\n", ": lost\n\n"] {
+            decoder.push(comment.as_bytes()).unwrap();
+            assert!(decoder.event().is_none() && decoder.take_gap() && !decoder.take_gap());
         }
     }
 

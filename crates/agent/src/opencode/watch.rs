@@ -27,7 +27,7 @@ use super::questions::{self, Asked};
 use super::tracker::Tracker;
 use super::verdict::{self, Open, Verdict, judge};
 use super::wire::{self, Entry, OfSession};
-use super::{OpenCode, Path};
+use super::{OpenCode, Path, Since};
 
 /// Before a stream is tried again that could not be had.
 const REATTACH: Duration = Duration::from_secs(1);
@@ -43,6 +43,10 @@ pub(super) struct Watch<'a> {
     sink: &'a mut (dyn FnMut(Progress) + Send),
     events: Option<Events>,
     attach_at: Instant,
+    /// From when on events are wanted: those that are kept of a turn before say nothing about this one.
+    since: Since,
+    /// Some of what the stream tells may be of a turn before.
+    hearsay: bool,
     /// What happened before the stream was there is to be caught up with.
     behind: bool,
     /// This session and those of its subagents.
@@ -80,6 +84,7 @@ impl<'a> Watch<'a> {
         policy: &'a Policy,
         sink: &'a mut (dyn FnMut(Progress) + Send),
     ) -> Self {
+        let since = if opencode.has_delivered(&prompt.message) { Since::Now } else { Since::Taken };
         Self {
             opencode,
             prompt,
@@ -87,6 +92,8 @@ impl<'a> Watch<'a> {
             sink,
             events: None,
             attach_at: Instant::now(),
+            since,
+            hearsay: since == Since::Taken && opencode.client.has_kept_events(),
             behind: true,
             family: HashSet::from([prompt.session.id.clone()]),
             tracker: Tracker::default(),
@@ -124,7 +131,7 @@ impl<'a> Watch<'a> {
         self.life.asked(Instant::now());
         // First the stream, then the state: what happens in between is in one of them.
         self.attach().await;
-        if std::mem::take(&mut self.told_idle) && self.events.is_some() {
+        if std::mem::take(&mut self.told_idle) && self.events.is_some() && self.error.is_none() {
             // It has just said so: whether the turn is over is in the history.
             return self.look_at_idle().await;
         }
@@ -164,8 +171,9 @@ impl<'a> Watch<'a> {
             Found::Yes { .. } | Found::Hidden => self.opencode.timing.settled(open),
         };
         let settled = idle.looks >= LOOKS && idle.since.elapsed() >= patience;
-        // What an event has told needs no waiting.
-        if !settled && (self.error.is_none() || stored.found == Found::No) {
+        // What an event has told about this turn needs no waiting.
+        let told = self.error.is_some() && !self.hearsay && stored.found != Found::No;
+        if !settled && !told {
             return Ok(None);
         }
         let failure = self.why_open(open, &stored).await;
@@ -229,8 +237,11 @@ impl<'a> Watch<'a> {
             return;
         }
         let path = Path::of("/event", &self.prompt.session.directory);
-        match self.opencode.client.events(&path.written(), self.life.patience(Instant::now())).await {
+        let patience = self.life.patience(Instant::now());
+        match self.opencode.client.events(&path.written(), self.since, patience).await {
             Ok(events) => {
+                // Another stream of this watch goes on where this one ends.
+                self.since = Since::Taken;
                 self.events = Some(events);
                 self.behind = true;
             }
@@ -320,6 +331,7 @@ impl<'a> Watch<'a> {
                 () = sleep_until(due) => return,
                 event = events.next() => event,
             };
+            self.behind |= events.take_gap();
             let Some(event) = event else {
                 self.events = None;
                 self.attach_at = Instant::now();

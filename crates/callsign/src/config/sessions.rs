@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use gateway::address::check_host;
 use model::ServerName;
-use model::settings::{ApiKey, Egress, Limits, ModelName, Provider, SessionSettings};
+use model::settings::{ApiKey, Budget, Egress, Limits, ModelName, Provider, SessionSettings};
 use toml::de::DeTable;
 
 use super::context::{Context, Found, Resolve};
@@ -35,7 +35,7 @@ pub use resolve::{Resolved, key, resolve};
 pub use variables::{VARIABLES, Variables, state_dir};
 
 /// `api_key` is among them to be refused with a better word than that it is unknown.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "runtime",
     "image",
     "command",
@@ -48,6 +48,7 @@ const KEYS: [&str; 22] = [
     "idle",
     "max_hot",
     "limits",
+    "budget",
     "egress",
     "mcp_servers",
     "start_timeout",
@@ -60,6 +61,7 @@ const KEYS: [&str; 22] = [
     "strict_limits",
 ];
 const LIMIT_KEYS: [&str; 4] = ["memory", "pids", "cpus", "disk"];
+const BUDGET_KEYS: [&str; 2] = ["requests", "tokens"];
 
 /// With less, the agent does not start: it takes 300 MB before it has done anything.
 const LEAST_MEMORY: u64 = 256 << 20;
@@ -120,6 +122,7 @@ fn read(context: Context<'_>, root: &Table<'_>) -> SessionSettings {
         idle: duration("idle").unwrap_or(defaults.idle),
         max_hot,
         limits: limits.unwrap_or_default(),
+        budget: get("budget").map(|field| budget(context, field)).unwrap_or_default(),
         egress: get("egress").and_then(|field| egress(context, field)).unwrap_or(defaults.egress),
         mcp_servers: mcp_servers.unwrap_or_default(),
         start_timeout: between("start_timeout", &values::START_TIMEOUT).unwrap_or(defaults.start_timeout),
@@ -265,6 +268,22 @@ fn limits(context: Context<'_>, field: &Field<'_>) -> Limits {
         millicpus: table.get("cpus").and_then(|field| cpus(context, field)).unwrap_or(defaults.millicpus),
         disk: size("disk", LEAST_DISK).unwrap_or(defaults.disk),
     }
+}
+
+fn budget(context: Context<'_>, field: &Field<'_>) -> Budget {
+    let table = field.table(context, "sessions.budget.").unwrap_or_default();
+    table.check_keys(context, &BUDGET_KEYS, &[]);
+    let most = |key: &str| {
+        let field = table.get(key)?;
+        let expected = "a whole number from 1 on; leave it out for no limit";
+        match field.integer() {
+            None => return field.wrong(context, expected, ""),
+            Some(Ok(number)) if number > 0 => return Some(number),
+            Some(_) => context.mistake(field.at, format!("{} must be {expected}", field.label)),
+        }
+        None
+    };
+    Budget { requests: most("requests"), tokens: most("tokens") }
 }
 
 /// A whole number, or a fraction in quotes.

@@ -12,11 +12,12 @@ use gateway::redact::Redactor;
 use gateway::server::remote::door;
 use http::{HeaderMap, StatusCode};
 use model::settings::SessionSettings;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::socket::{self, Service, plain};
+use crate::sessions::quay::Arrival;
 use crate::state::StateDir;
 
 /// What sessions need from the daemon.
@@ -26,6 +27,8 @@ pub struct Surroundings {
     /// `[sessions]` as the file says it now, and the daemon's own variables over it.
     pub settings: watch::Receiver<Arc<SessionSettings>>,
     pub redactor: Arc<Redactor>,
+    /// Where connections of boxes to the gateway are served.
+    pub gateway: mpsc::Sender<Arrival>,
     /// For whatever runs as long as the daemon does. It is waited for at the end.
     pub tasks: TaskTracker,
     /// No more requests come; `tasks` are to end.

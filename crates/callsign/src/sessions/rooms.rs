@@ -2,35 +2,46 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{BoxConfig, BoxModel, OpenCode, Place, Timing};
+use agent::{BoxConfig, BoxModel, McpEntry, OpenCode, Place, Timing};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use gateway::redact::Redactor;
+use model::ServerName;
 use model::ports::agent::{Decision, Policy, QUESTION};
 use model::ports::sandbox::{
     Bind, BoxName, BoxSpec, Environment as BoxEnvironment, Limits, Network, Strictness, User,
 };
-use model::session::{Session, Stamp, UnixMillis};
-use model::settings::{ModelName, Secret, SessionSettings};
+use model::session::{Session, SessionId, Stamp, UnixMillis};
+use model::settings::{Egress, ModelName, Secret, SessionSettings};
 use sandbox::LocalSandbox;
-use sessions::{Access, Rooms, SessionDirs, World};
+use sessions::{Access, Ports, Rooms, SessionDirs, World};
+use sha2::Digest as _;
 use tokio::sync::watch;
 
 use crate::config::Environment;
 use crate::config::sessions::{Document, key, resolve};
 use crate::opencode;
+use crate::sessions::outfit::Outfit;
+use crate::sessions::quay::{Plan, Quays};
 use crate::sessions::settler::not_yet;
 
-/// Where the box finds the agent's program.
+/// Where the plugin finds what it seals with.
+const SEAL_KEY: &str = "CALLSIGN_SEAL_KEY";
+/// Where the box finds programs of ours, and what the agent reads.
 const PROGRAM: &str = "/opt/callsign/opencode";
+const BRIDGE: &str = "/opt/callsign/bridge";
+const CONFIG: &str = "/opt/callsign/config";
+/// A box with a network of its own has these for itself.
+const PORTS: Ports = Ports { agent: 4096, model: 4097, mcp: 4098, egress: 4099 };
 /// The size of a box's `/tmp`.
 const TMP: u64 = 1 << 30;
 /// An agent that has answered nothing for so long is stalled: with the looks in between that is found within 90 s.
 const STALLED: Duration = Duration::from_secs(75);
-/// What a provider that wants no key is shown all the same.
-const NO_KEY: &str = "none";
 
 /// The real ones.
 #[derive(Debug)]
@@ -44,6 +55,8 @@ pub(super) struct LocalRooms {
     pub(super) redactor: Arc<Redactor>,
     /// Where programs are sought.
     pub(super) path: OsString,
+    pub(super) quays: Quays,
+    pub(super) outfit: Outfit,
 }
 
 impl Rooms for LocalRooms {
@@ -57,14 +70,53 @@ impl Rooms for LocalRooms {
     fn settings(&self, document: &str, key: Option<Secret>) -> Result<SessionSettings, String> {
         let document = Document::from_json(document).map_err(|error| error.to_string())?;
         let variables = document.variables(key.as_ref()).map_err(|error| error.to_string())?;
-        Ok(resolve(&self.base.borrow(), &variables).map_err(|errors| errors.to_string())?.settings)
+        let resolved = resolve(&self.base.borrow(), &variables).map_err(|errors| errors.to_string())?;
+        Ok(document.within_reach(resolved.settings))
     }
 
-    fn access(&self) -> Result<Access, String> {
-        // Free a moment ago. Should somebody take it meanwhile, the agent ends and is started at another one.
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let free = free.map_err(|error| format!("there is no free port: {error}"))?;
-        Ok(Access { port: free.port(), password: RealWorld.password(), models: Vec::new(), heard: false })
+    fn policy(&self, settings: &SessionSettings) -> String {
+        let SessionSettings { model, egress, mcp_servers, limits, .. } = settings;
+        let told = (model, settings.small_model(), egress, mcp_servers, limits, self.network(settings));
+        let digest = sha2::Sha256::digest(format!("{told:?}"));
+        BASE64_URL_SAFE_NO_PAD.encode(digest)
+    }
+
+    fn converses(&self, session: &SessionId, conversation: &str) {
+        self.quays.threads.assign(conversation, session);
+    }
+
+    fn access(&self, settings: &SessionSettings) -> Result<Access, String> {
+        let ports = match self.network(settings) {
+            Network::None => PORTS,
+            Network::Host => free_ports().map_err(|error| format!("there are no free ports: {error}"))?,
+        };
+        Ok(Access {
+            ports,
+            password: RealWorld.password(),
+            token: RealWorld.password(),
+            seal: BASE64_URL_SAFE_NO_PAD.encode(random::<32>()),
+            policy: self.policy(settings),
+            models: Vec::new(),
+            heard: false,
+        })
+    }
+
+    fn moor(
+        &self,
+        session: &Session,
+        settings: &SessionSettings,
+        access: &Access,
+        directories: &SessionDirs,
+    ) -> Result<(), String> {
+        let key = key(settings, Environment::of_process()).map_err(|mistake| mistake.to_string())?;
+        if let Some(key) = &key {
+            self.redactor.learn_for_good(key.expose());
+        }
+        self.quays.moor(&Plan { session, settings, access, directories, key })
+    }
+
+    fn unmoor(&self, session: &SessionId) {
+        self.quays.unmoor(session);
     }
 
     fn spec(
@@ -76,15 +128,13 @@ impl Rooms for LocalRooms {
     ) -> Result<BoxSpec, String> {
         not_yet(settings)?;
         let program = opencode::find(&settings.command, &self.path)?.program;
-        let key = key(settings, Environment::of_process()).map_err(|mistake| mistake.to_string())?;
-        if let Some(key) = &key {
-            self.redactor.learn_for_good(key.expose());
-        }
+        let ports = access.ports;
+        let local = |port: u16| format!("http://127.0.0.1:{port}");
         let model = |id: &str| BoxModel { id: id.to_owned(), limits: None };
         let config = BoxConfig {
             provider: settings.provider().name().to_owned(),
-            base_url: settings.base_url.clone(),
-            api_key: key.map_or_else(|| NO_KEY.to_owned(), |key| key.expose().to_owned()),
+            base_url: format!("{}/v1", local(ports.model)),
+            api_key: access.token.clone(),
             model: model(settings.model.id()),
             small_model: model(settings.small_model().id()),
             more_models: access
@@ -94,27 +144,53 @@ impl Rooms for LocalRooms {
                 .map(|name| model(name.id()))
                 .collect(),
             permissions: Policy::all(Decision::Allow).with(QUESTION, Decision::Surface),
-            mcp: BTreeMap::new(),
+            mcp: servers(settings, access),
             password: access.password.clone(),
         };
         let mut env: BTreeMap<String, String> = agent::environment(&config).into_iter().collect();
         let bare = self.bare;
         let meta =
             if bare { directories.meta().to_string_lossy().into_owned() } else { "/session-meta".to_owned() };
-        env.extend(home(&meta));
-        let program_inside = if bare { program.to_string_lossy().into_owned() } else { PROGRAM.to_owned() };
-        let binds = if bare { Vec::new() } else { vec![Bind { source: program, target: PROGRAM.into() }] };
+        let inside = |host: &Path, boxed: &str| {
+            if bare { host.to_string_lossy().into_owned() } else { boxed.to_owned() }
+        };
+        env.extend(home(&meta, &inside(&self.outfit.config, CONFIG)));
+        env.insert(SEAL_KEY.to_owned(), access.seal.clone());
+        if let Egress::Hosts(_) = settings.egress {
+            env.extend(proxied(&local(ports.egress)));
+        }
+        let (bridge, sockets) = (inside(&self.outfit.bridge, BRIDGE), directories.sockets());
+        let args = [
+            ("--sockets", inside(&sockets, tether::DIRECTORY)),
+            ("--agent", ports.agent.to_string()),
+            ("--carry", format!("{}={}", ports.model, tether::MODEL)),
+            ("--carry", format!("{}={}", ports.mcp, tether::MCP)),
+            ("--carry", format!("{}={}", ports.egress, tether::EGRESS)),
+            ("--", inside(&program, PROGRAM)),
+            ("serve", "--hostname".to_owned()),
+            ("127.0.0.1", "--port".to_owned()),
+        ];
+        let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let args = args.chain([ports.agent.to_string()]).collect();
+        let bind = |source: &Path, target: &str| Bind { source: source.to_owned(), target: target.into() };
+        let binds = if bare {
+            Vec::new()
+        } else {
+            vec![
+                bind(&program, PROGRAM),
+                bind(&self.outfit.bridge, BRIDGE),
+                bind(&self.outfit.config, CONFIG),
+            ]
+        };
         let limits = settings.limits;
         Ok(BoxSpec {
             name: BoxName::new(session.id.as_str()).map_err(|error| error.to_string())?,
-            command: program_inside,
-            args: ["serve", "--hostname", "127.0.0.1", "--port", &access.port.to_string()]
-                .map(str::to_owned)
-                .to_vec(),
+            command: bridge,
+            args,
             env: BoxEnvironment(env),
             workspace: directories.workspace(),
             meta: directories.meta(),
-            sockets: None,
+            sockets: Some(sockets),
             binds,
             image: None,
             tmp: TMP,
@@ -125,7 +201,7 @@ impl Rooms for LocalRooms {
                 disk: Some(limits.disk),
             },
             strictness: if settings.strict_limits { Strictness::Strict } else { Strictness::Lenient },
-            network: Network::Host,
+            network: self.network(settings),
             user: User::NOBODY,
             orphan_grace: settings.orphan_grace,
             labels: BTreeMap::from([("principal".to_owned(), session.principal.to_string())]),
@@ -133,18 +209,63 @@ impl Rooms for LocalRooms {
     }
 
     fn announcement(&self, access: &Access) -> Option<String> {
-        Some(format!("listening on http://127.0.0.1:{}", access.port))
+        Some(format!("listening on http://127.0.0.1:{}", access.ports.agent))
     }
 
-    fn agent(&self, access: &Access, settings: &SessionSettings) -> OpenCode {
-        let place = Place::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, access.port)));
+    fn agent(
+        &self,
+        session: &SessionId,
+        access: &Access,
+        settings: &SessionSettings,
+    ) -> Result<OpenCode, String> {
+        let way = self.quays.way(session).ok_or("the box has no sockets")?;
+        let place = Place::Through(way);
         let timing = Timing { stalled: STALLED, poll_alone: settings.poll_interval, ..Timing::default() };
-        OpenCode::new(agent::Options { place, password: access.password.clone(), timing })
+        Ok(OpenCode::new(agent::Options { place, password: access.password.clone(), timing }))
     }
 }
 
+impl LocalRooms {
+    /// Who is in no box shares what there is.
+    fn network(&self, settings: &SessionSettings) -> Network {
+        match &settings.egress {
+            Egress::Open => Network::Host,
+            Egress::None | Egress::Hosts(_) if self.bare => Network::Host,
+            Egress::None | Egress::Hosts(_) => Network::None,
+        }
+    }
+}
+
+/// Free a moment ago. Should somebody take one meanwhile, the box ends and is started at others.
+fn free_ports() -> std::io::Result<Ports> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // All at once, so that they differ.
+    let listeners = [listen()?, listen()?, listen()?, listen()?];
+    let port = |number: usize| listeners[number].local_addr().map(|address| address.port());
+    Ok(Ports { agent: port(0)?, model: port(1)?, mcp: port(2)?, egress: port(3)? })
+}
+
+/// Servers of the gateway, as the agent sees them.
+fn servers(settings: &SessionSettings, access: &Access) -> BTreeMap<String, McpEntry> {
+    let entry = |name: &ServerName| {
+        let url = format!("http://127.0.0.1:{}/mcp/{name}", access.ports.mcp);
+        let headers = BTreeMap::from([("Authorization".to_owned(), format!("Bearer {}", access.token))]);
+        (name.to_string(), McpEntry::Remote { url, headers })
+    };
+    settings.mcp_servers.iter().map(entry).collect()
+}
+
+/// What programs in the box know of the only way out, in both spellings that they look for.
+fn proxied(url: &str) -> Vec<(String, String)> {
+    let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, url));
+    let all = names.into_iter().chain([("NO_PROXY", "127.0.0.1,localhost")]);
+    all.flat_map(|(name, value)| [(name.to_owned(), value), (name.to_ascii_lowercase(), value)])
+        .map(|(name, value)| (name, value.to_owned()))
+        .collect()
+}
+
 /// Everything that the agent keeps lies with the session.
-fn home(meta: &str) -> [(String, String); 9] {
+fn home(meta: &str, config: &str) -> [(String, String); 9] {
     [
         ("HOME", meta.to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
@@ -152,7 +273,7 @@ fn home(meta: &str) -> [(String, String); 9] {
         ("SHELL", "/bin/sh".to_owned()),
         ("TMPDIR", "/tmp".to_owned()),
         ("XDG_CACHE_HOME", format!("{meta}/cache")),
-        ("XDG_CONFIG_HOME", format!("{meta}/config")),
+        ("XDG_CONFIG_HOME", config.to_owned()),
         ("XDG_DATA_HOME", format!("{meta}/data")),
         ("XDG_STATE_HOME", format!("{meta}/state")),
     ]

@@ -39,7 +39,7 @@ impl Settler for FromVariables {
                 ImageChoice::Asked(image.as_str().to_owned())
             }
         };
-        let document = resolved.document.to_json().map_err(|error| error.to_string())?;
+        let document = resolved.document.reaching(&settings).to_json().map_err(|error| error.to_string())?;
         let runtime = settings.runtime.name().to_owned();
         Ok(Settled { runtime, image, settings: document, key: resolved.key, warnings })
     }

@@ -9,6 +9,9 @@
 // after the call's part is `running`. OpenCode copies the arguments into its history at that moment,
 // so what is added later reaches the server and neither the history nor the model. `wrap` takes the
 // seal out again. OpenCode 2.x knows none of these hooks and needs no seal.
+//
+// In a box of Callsign's own the entries stay as they are: they lead to the gateway already, and the
+// box was given the key.
 import childProcess from "node:child_process"
 import { createHash, createHmac, randomBytes } from "node:crypto"
 import { EventEmitter, once } from "node:events"
@@ -37,6 +40,10 @@ let stopped = false // no more seals
 let sawRunning = false
 let missed = 0 // calls that were never seen running
 let failed = false // a hook, which has been logged
+
+// Whoever the agent starts has no use for it.
+const boxKey = SETTINGS.box ? Buffer.from(process.env[KEY_VARIABLE] ?? "", "base64url") : undefined
+if (boxKey) delete process.env[KEY_VARIABLE]
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value)
 const callKey = (sessionID, callID) => `${sessionID} ${callID}`
@@ -141,6 +148,7 @@ function watchStarts() {
 // Wraps the entries of one configuration and returns the wrapped ones by name. The file may be
 // installed for the user and for the project: the copy that comes first takes the configuration.
 function wrapAll(config) {
+  if (boxKey) return new Map(Object.keys(config?.mcp ?? {}).map((name) => [name, { key: boxKey }]))
   const taken = (globalThis[Symbol.for("dev.callsign.opencode.taken")] ??= new WeakSet())
   const wrapped = new Map()
   if (!isObject(config?.mcp) || taken.has(config)) return wrapped

@@ -66,7 +66,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         if persist("keep the artifacts", keep).await? == Written::Fenced {
             return Ok(Written::Fenced);
         }
-        let result = RunResult { ending, usage: usage(&outcome) };
+        let result = RunResult { ending, usage: self.used(&outcome) };
         let write = || store.finish(self.lease, &self.run.id, result.clone(), world.now());
         Ok(match persist("finish", write).await? {
             FinishOutcome::Finished(_) | FinishOutcome::Already(_) | FinishOutcome::NotRunning(_) => {
@@ -74,6 +74,17 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             }
             FinishOutcome::Fenced => Written::Fenced,
         })
+    }
+
+    /// What the provider said of its answers counts; what it cost is known to the agent alone.
+    fn used(&self, outcome: &Outcome) -> Option<RunUsage> {
+        let told = usage(outcome);
+        let metered = self.worker.shared.live.metered(&self.run.id).usage;
+        // Of one that was taken over, only the agent knows all of it.
+        if metered == RunUsage::default() || (self.adopted && told.is_some()) {
+            return told;
+        }
+        Some(RunUsage { cost_micros: told.unwrap_or_default().cost_micros, ..metered })
     }
 
     /// On a thread of its own: a workspace may hold very many files.

@@ -43,7 +43,7 @@ pub(super) type Log = Arc<Mutex<Option<RunLog>>>;
 impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
     pub(super) async fn to_its_end(&self) -> Result<Written, Gone> {
         let Shared { live, world, .. } = &*self.worker.shared;
-        let cancel = live.begin(&self.run.id);
+        let cancel = live.begin(&self.session.id, &self.run.id);
         // Looked at anew: whoever asked a moment ago found nobody to tell.
         if self.canceled_by().await?.is_some() {
             cancel.cancel();
@@ -175,8 +175,15 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         let began = tokio::time::Instant::now();
         let dirs = self.worker.dirs();
         let rooms = &self.worker.shared.rooms;
-        let plans =
-            Plans { rooms, session: self.session, settings, dirs: &dirs, model: self.run.model.as_deref() };
+        let fresh = !self.is_out();
+        let plans = Plans {
+            rooms,
+            session: self.session,
+            settings,
+            dirs: &dirs,
+            model: self.run.model.as_deref(),
+            fresh,
+        };
         let ready = plans.ready().await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let how = match ready.how {
@@ -236,6 +243,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
                 return Ok(Ok(None));
             }
         }
+        self.worker.shared.rooms.converses(&self.session.id, &found.session.id);
         Ok(Ok(Some(found.session)))
     }
 
@@ -258,10 +266,6 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             output_schema: self.run.output_schema.clone(),
             system: None,
         };
-        let sent = match self.run.state {
-            RunState::Running { phase: Phase::Prompting | Phase::Finishing, .. } => true,
-            RunState::Running { phase: Phase::Starting, .. } | RunState::Queued | RunState::Ended(_) => false,
-        };
         let Ok(name) = boxes::name_of(&self.session.id) else {
             return Outcome::Failed(failed("box_failed", "the box cannot be named".to_owned()));
         };
@@ -274,7 +278,15 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             follow: &follow,
             patience,
         };
-        drive.run(&intent, sent).await
+        drive.run(&intent, self.is_out()).await
+    }
+
+    /// Whether the prompt may have been sent when the run was claimed.
+    fn is_out(&self) -> bool {
+        match self.run.state {
+            RunState::Running { phase: Phase::Prompting | Phase::Finishing, .. } => true,
+            RunState::Running { phase: Phase::Starting, .. } | RunState::Queued | RunState::Ended(_) => false,
+        }
     }
 
     /// Into the log, and to whoever follows.

@@ -14,9 +14,9 @@ use model::ports::sandbox::{
     Ability, BoxInfo, BoxName, BoxSpec, BoxState, Cause, Ending, Environment, Exit, Hits, Hold, Holds, How,
     Inside, Level, Limits, Network, Sandbox, SandboxError, Started, Strictness, Usage, User,
 };
-use model::session::{MessageId, RunUsage, Session, Stamp, UnixMillis};
+use model::session::{MessageId, RunUsage, Session, SessionId, Stamp, UnixMillis};
 use model::settings::{Secret, SessionSettings};
-use sessions::{Access, Rooms, SessionDirs, World};
+use sessions::{Access, Ports, Rooms, SessionDirs, World};
 use tokio::time::sleep;
 
 const HOLDS: Holds = Holds {
@@ -277,8 +277,11 @@ impl Rooms for PlayedRooms {
         Ok(SessionSettings::default())
     }
 
-    fn access(&self) -> Result<Access, String> {
-        Ok(Access { port: 1, password: "played".to_owned(), models: Vec::new(), heard: false })
+    fn access(&self, _: &SessionSettings) -> Result<Access, String> {
+        let password = "played".to_owned();
+        let (token, seal, policy) = (String::new(), String::new(), String::new());
+        let ports = Ports { agent: 1, model: 2, mcp: 3, egress: 4 };
+        Ok(Access { ports, password, token, seal, policy, models: Vec::new(), heard: false })
     }
 
     fn spec(
@@ -312,7 +315,19 @@ impl Rooms for PlayedRooms {
         None
     }
 
-    fn agent(&self, _: &Access, _: &SessionSettings) -> PlayedAgent {
-        PlayedAgent(Arc::clone(&self.house))
+    fn moor(&self, _: &Session, _: &SessionSettings, _: &Access, _: &SessionDirs) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn policy(&self, _: &SessionSettings) -> String {
+        String::new()
+    }
+
+    fn converses(&self, _: &SessionId, _: &str) {}
+
+    fn unmoor(&self, _: &SessionId) {}
+
+    fn agent(&self, _: &SessionId, _: &Access, _: &SessionSettings) -> Result<PlayedAgent, String> {
+        Ok(PlayedAgent(Arc::clone(&self.house)))
     }
 }

@@ -5,7 +5,8 @@ mod kept;
 mod variables;
 
 use model::settings::{
-    ApiKey, BoxIsolation, Egress, Image, Limits, ModelName, Provider, Runtime, Secret, SessionSettings,
+    ApiKey, BoxIsolation, Budget, Egress, Image, Limits, ModelName, Provider, Runtime, Secret,
+    SessionSettings,
 };
 
 use super::*;

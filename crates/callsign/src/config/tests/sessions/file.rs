@@ -30,6 +30,7 @@ fn without_a_word_it_is_ollama_in_a_local_box() {
         idle: Duration::from_mins(30),
         max_hot: 8,
         limits: Limits { memory: 2 << 30, pids: 512, millicpus: 2000, disk: 5 << 30 },
+        budget: Budget::default(),
         egress: Egress::None,
         mcp_servers: Vec::new(),
         start_timeout: Duration::from_secs(90),
@@ -60,6 +61,7 @@ api_key_env = "TRACKER_TOKEN"
 idle = "5m"
 max_hot = 20
 limits = { memory = "1GiB", pids = 100, cpus = "0.5", disk = "10GiB" }
+budget = { requests = 50, tokens = 2_000_000 }
 egress = ["pack.org", "Files.Example.org"]
 mcp_servers = ["tracker"]
 start_timeout = "20s"
@@ -82,6 +84,7 @@ strict_limits = true"#,
         idle: Duration::from_mins(5),
         max_hot: 20,
         limits: Limits { memory: 1 << 30, pids: 100, millicpus: 500, disk: 10 << 30 },
+        budget: Budget { requests: Some(50), tokens: Some(2_000_000) },
         egress: Egress::Hosts(vec!["pack.org".to_owned(), "files.example.org".to_owned()]),
         mcp_servers: vec![ServerName::new("tracker").unwrap()],
         start_timeout: Duration::from_secs(20),
@@ -283,4 +286,18 @@ fn limits_that_nothing_can_run_in() {
             &[&format!("2:19: `sessions.limits.cpus` must be {cores}")],
         );
     }
+}
+
+#[test]
+fn a_budget_is_something_or_left_out() {
+    let expected = "a whole number from 1 on; leave it out for no limit";
+    bad_line(
+        "budget = { requests = 0, tokens = \"many\", money = 5 }",
+        &[
+            &format!("2:23: `sessions.budget.requests` must be {expected}"),
+            &format!("2:35: `sessions.budget.tokens` must be {expected}, not a string"),
+            "2:43: unknown key `money`",
+        ],
+    );
+    assert_eq!(settings("budget = { tokens = 9 }").budget, Budget { requests: None, tokens: Some(9) });
 }
