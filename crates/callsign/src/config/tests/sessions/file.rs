@@ -296,7 +296,7 @@ fn a_budget_is_something_or_left_out() {
         &[
             &format!("2:23: `sessions.budget.requests` must be {expected}"),
             &format!("2:35: `sessions.budget.tokens` must be {expected}, not a string"),
-            "2:43: unknown key `money`",
+            "2:43: unknown key `money`; this table takes requests, tokens",
         ],
     );
     assert_eq!(settings("budget = { tokens = 9 }").budget, Budget { requests: None, tokens: Some(9) });
