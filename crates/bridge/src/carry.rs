@@ -8,7 +8,8 @@
 //!
 //! A daemon that restarts leaves no socket, or one that nobody listens on, or connections that it never looked at. Who
 //! made a request then waits until the next one has answered it. A daemon that has read the whole of a request may have
-//! acted on it, so that one is not sent again: the connection ends, and whoever asked knows best what to do.
+//! acted on it, so that one is not sent again: the connection ends, and whoever asked knows best what to do. A model is
+//! another matter: a question that it has not begun to answer is asked again, which costs time and changes nothing.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::tasks::Tasks;
-use bridge::{code, file_name};
+use bridge::{MODEL, code, file_name};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
@@ -43,6 +44,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Port {
     listener: TcpListener,
     socket: Arc<PathBuf>,
+    /// What was read and not answered may be asked again.
+    again: bool,
 }
 
 impl Port {
@@ -53,7 +56,8 @@ impl Port {
             code: if error.kind() == ErrorKind::AddrInUse { code::TAKEN } else { code::SYSTEM },
             message: format!("could not listen on 127.0.0.1:{port} for {name}: {error}"),
         })?;
-        Ok(Self { listener, socket: Arc::new(sockets.join(file_name(name))) })
+        let socket = Arc::new(sockets.join(file_name(name)));
+        Ok(Self { listener, socket, again: name == MODEL })
     }
 
     pub(crate) async fn serve(self, tasks: Tasks) {
@@ -62,10 +66,10 @@ impl Port {
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             match self.listener.accept().await {
                 Ok((port, _)) => {
-                    let socket = Arc::clone(&self.socket);
+                    let (socket, again) = (Arc::clone(&self.socket), self.again);
                     tasks.spawn(async move {
                         // Whoever is on the other side of it sees that it ended; there is nobody else to tell.
-                        let _ended = carry(port, &socket).await;
+                        let _ended = carry(port, &socket, again).await;
                         drop(place);
                     });
                 }
@@ -75,9 +79,9 @@ impl Port {
     }
 }
 
-async fn carry(mut port: TcpStream, socket: &Path) -> io::Result<()> {
+async fn carry(mut port: TcpStream, socket: &Path, again: bool) -> io::Result<()> {
     port.set_nodelay(true)?;
-    let mut asked = Asked::default();
+    let mut asked = Asked { again, ..Asked::default() };
     let mut patience = Patience::default();
     loop {
         let mut daemon = match UnixStream::connect(socket).await {
@@ -126,6 +130,8 @@ struct Asked {
     sent: usize,
     /// The port has nothing more to say.
     ended: bool,
+    /// All of it may be said again where no answer has begun.
+    again: bool,
 }
 
 #[derive(Debug)]
@@ -155,7 +161,7 @@ impl Asked {
                 First::Right(ready) => {
                     ready?;
                     match daemon.try_read(&mut buffer) {
-                        Ok(0) if self.sent < self.kept.len() => {
+                        Ok(0) if self.sent < self.kept.len() || (self.again && !self.kept.is_empty()) => {
                             return Ok(Heard::Lost(ErrorKind::BrokenPipe.into()));
                         }
                         Ok(read) => {

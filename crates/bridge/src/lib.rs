@@ -19,7 +19,8 @@
 //!
 //! - Ports are bound before COMMAND starts: whoever is there first in the box cannot take them.
 //! - No queue, buffer or number of connections is without a bound, and no event is passed on in parts.
-//! - A request is sent a second time only where the daemon cannot have read all of it.
+//! - A request is sent a second time only where the daemon cannot have read all of it, or where it is for a model and no
+//!   answer has begun.
 //! - The bridge decides nothing: whoever is in the box may speak to its ports, or to the sockets in its place. The
 //!   daemon believes neither more than "this session".
 //! - The bridge ends when COMMAND does, and nothing in the box outlives it.

@@ -24,6 +24,7 @@ use gateway::server::Server;
 use gateway::server::pool::Surroundings;
 use gateway::server::remote::door::Door;
 use gateway::worker;
+use identity::workspace::Roots;
 use model::settings::SessionSettings;
 use model::{ServerName, ServerSpec};
 use supervise::Spawner;
@@ -228,10 +229,12 @@ impl Up {
         })?;
         recording::settle(&sinks).await;
         let (settings, heard) = watch::channel(Arc::new(plan.config.sessions.clone()));
+        let (roots, allowed) = watch::channel(Roots::new(plan.config.roots.clone()));
         let (gateway, boxes) = mpsc::channel(MOST_ARRIVING);
         let sessions = sessions::Surroundings {
             state: plan.state.clone(),
             settings: heard,
+            roots: allowed,
             redactor: Arc::clone(&sinks.redactor),
             gateway,
             tasks: TaskTracker::new(),
@@ -245,7 +248,8 @@ impl Up {
             sinks: Arc::clone(&sinks),
             door: None,
         };
-        let house = House { plan, around, door: Arc::new(OwnDoor(socket.path().to_owned())), settings };
+        let door = Arc::new(OwnDoor(socket.path().to_owned()));
+        let house = House { plan, around, door, settings, roots };
         let servers = house.servers(&house.plan.config, None);
         house.plan.hooking.give_to_all(&servers);
         // Without a listener nobody is let in anywhere.
@@ -361,6 +365,7 @@ struct House {
     door: Arc<dyn Door>,
     /// What sessions are told of a change.
     settings: watch::Sender<Arc<SessionSettings>>,
+    roots: watch::Sender<Roots>,
 }
 
 fn identification_for(
@@ -466,6 +471,7 @@ impl House {
                 }
                 (self.plan.config.hosts, self.plan.config.roots) =
                     (config.hosts.clone(), config.roots.clone());
+                self.roots.send_replace(Roots::new(config.roots.clone()));
             }
             if config.serve != serve {
                 tracing::warn!("[serve] has changed: that takes effect at the next start");

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use model::ports::sandbox::{Gravity, Level, Sandbox as _};
+use model::ports::sandbox::{Gravity, Level, Sandbox as _, User};
 use model::settings::{BoxIsolation, SessionSettings};
 use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
-use sessions::{Check, Desk, Engine, Layout, Live, Options, Rooms as _, World};
+use sessions::{Check, Desk, Engine, Git, Layout, Live, Options, Rooms as _, Terms, World};
 use sha2::Digest as _;
 use store::{Place, SqliteStore};
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Opens the store, takes over what a daemon before left, and starts to see to sessions until `stop`.
 pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
-    let Surroundings { state, settings, redactor, gateway, tasks, stop } = around;
+    let Surroundings { state, settings, roots, redactor, gateway, tasks, stop } = around;
     let store = SqliteStore::open(&Place::of(state.path())).await?;
     let store = Arc::new(store);
     let now = settings.borrow().clone();
@@ -48,7 +48,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let path = Environment::of_process().get("PATH").map(OsString::from).unwrap_or_default();
     let sandbox = local_sandbox(&state, &now, &path);
     let owned = sandbox.own().await?.context("another process owns the boxes of this state directory")?;
-    let settler = FromVariables { base: settings.clone(), path: path.clone() };
+    let settler = FromVariables { base: settings.clone(), path: path.clone(), roots };
     let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
     let outfit = Outfit::put_out(&state.file("outfit")).context("what boxes need could not be written")?;
     // Boxes keep their ways out as long as somebody sees to their sessions.
@@ -71,6 +71,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         (layout.clone(), Arc::clone(&world)),
         options,
     );
+    recover_exports(layout.clone()).await;
     engine.recover().await.context("what was left of the sessions could not be taken over")?;
     let (kept, ending) = (Arc::clone(&store), stop.clone());
     tasks.spawn(async move {
@@ -81,7 +82,8 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         kept.close().await;
         drop(owned);
     });
-    let desk = Desk::new(store, live, layout, world, check(rooms));
+    let terms = Terms { owner: owner(), git: Git::default() };
+    let desk = Desk::new(store, live, (layout, terms), world, check(rooms));
     let tools = Arc::new(api::tools::service(desk.clone(), Arc::new(settler)));
     // Streams that stand open would keep the daemon from its end.
     let open = Arc::clone(&tools);
@@ -90,6 +92,25 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         open.stop();
     });
     Ok(routes::service(tools, desk))
+}
+
+/// Whatever a daemon before was applying when it was killed.
+async fn recover_exports(layout: Layout) {
+    let recovered = tokio::task::spawn_blocking(move || layout.recover_exports()).await;
+    match recovered.map_err(anyhow::Error::new).and_then(|done| Ok(done?)) {
+        Ok(recovered) => {
+            for one in recovered {
+                tracing::warn!(directory = one.to, outcome = ?one.outcome, "an export was cut off when the daemon ended");
+            }
+        }
+        Err(error) => tracing::error!("what was being exported could not be put right: {error:#}"),
+    }
+}
+
+/// Where the daemon is root, boxes are somebody else's.
+fn owner() -> Option<(u32, u32)> {
+    let User { uid, gid } = User::NOBODY;
+    nix::unistd::geteuid().is_root().then_some((uid, gid))
 }
 
 /// What is set and has no effect yet: nobody should rely on it.

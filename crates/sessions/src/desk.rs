@@ -3,6 +3,8 @@
 //! Everything here is the store's own answer, with what is live beside it. Nothing waits for a box but
 //! [`Desk::cancel`], and that not for long.
 
+mod exchange;
+
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -25,6 +27,8 @@ use crate::layout::Layout;
 use crate::live::{Following, Hot, Live, Progress};
 use crate::record::{self, ReadError, Tail};
 use crate::world::World;
+use exchange::Exchanges;
+pub use exchange::{Became, Exported, Terms, Wish};
 
 /// How long a task may be, in bytes.
 const LONGEST_TASK: usize = 1 << 20;
@@ -68,6 +72,15 @@ pub enum DeskError {
     BadArgument { name: &'static str, problem: String },
     #[error("there is no artifact `{0}`; list_artifacts shows the paths there are")]
     NoArtifact(String),
+    #[error(
+        "a run of session `{0}` is at work in its workspace; wait for its end with get_status, or cancel_run it, then \
+         import again"
+    )]
+    AtWork(SessionId),
+    #[error("another import or export of session `{0}` is under way; wait for its end")]
+    Exchanging(SessionId),
+    #[error("{error}{because}", error = .0, because = source_of(.0))]
+    Carry(#[from] carry::CarryError),
     #[error("no session can be run here: {0}")]
     Unable(String),
     #[error("{0}; the request was not accepted, nothing of it was kept")]
@@ -91,11 +104,39 @@ impl DeskError {
             Self::QueueFull { .. } => "queue_full",
             Self::BadArgument { .. } => "bad_argument",
             Self::NoArtifact(_) => "no_artifact",
+            Self::AtWork(_) | Self::Exchanging(_) => "busy",
+            Self::Carry(error) => code_of(error),
             Self::Unable(_) => "unable",
             Self::StorageFull(_) => "storage_full",
             Self::Store(_) => "store_failed",
             Self::Files { .. } => "files_failed",
         }
+    }
+}
+
+fn source_of(error: &carry::CarryError) -> String {
+    std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default()
+}
+
+fn code_of(error: &carry::CarryError) -> &'static str {
+    use carry::CarryError as Carry;
+    match error {
+        Carry::TooMuch(_) => "too_much",
+        Carry::Different(_) => "workspace_differs",
+        Carry::Conflicts(_) => "conflict",
+        Carry::NoBaseline => "nothing_imported",
+        Carry::Busy { .. } => "busy",
+        Carry::Stopped => "stopped",
+        Carry::NotTrusted { .. }
+        | Carry::NoWorkTree { .. }
+        | Carry::NoGit { .. }
+        | Carry::Git { .. }
+        | Carry::GitTooSlow { .. } => "git_failed",
+        Carry::Unsettled { .. } => "unsettled",
+        Carry::Damaged(_)
+        | Carry::NoDirectory { .. }
+        | Carry::CannotExchange { .. }
+        | Carry::System { .. } => "files_failed",
     }
 }
 
@@ -165,6 +206,8 @@ pub struct Desk<S> {
     layout: Layout,
     world: Arc<dyn World>,
     check: Check,
+    terms: Terms,
+    exchanges: Exchanges,
 }
 
 impl<S> fmt::Debug for Desk<S> {
@@ -181,13 +224,21 @@ impl<S> Clone for Desk<S> {
             layout: self.layout.clone(),
             world: Arc::clone(&self.world),
             check: Arc::clone(&self.check),
+            terms: self.terms.clone(),
+            exchanges: self.exchanges.clone(),
         }
     }
 }
 
 impl<S: Store> Desk<S> {
-    pub fn new(store: Arc<S>, live: Arc<Live>, layout: Layout, world: Arc<dyn World>, check: Check) -> Self {
-        Self { store, live, layout, world, check }
+    pub fn new(
+        store: Arc<S>,
+        live: Arc<Live>,
+        (layout, terms): (Layout, Terms),
+        world: Arc<dyn World>,
+        check: Check,
+    ) -> Self {
+        Self { store, live, layout, world, check, terms, exchanges: Exchanges::default() }
     }
 
     pub fn now(&self) -> UnixMillis {

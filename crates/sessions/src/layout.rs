@@ -6,6 +6,7 @@
 //!   meta/                        /session-meta of the box: the agent's home
 //!   sockets/                     /run/callsign of the box, read-only: its only ways out
 //!   runs/RUN/                    what is kept of a run; no box sees it
+//!   base/                        what was imported, to tell changes by; no box sees it
 //!   access.json, key             how the agent is reached, the provider's key; 0600, no box sees them
 //! ```
 
@@ -36,6 +37,11 @@ impl Layout {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Where it is noted what is being applied to directories of the host.
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("exports")
     }
 
     pub fn of(&self, session: &SessionId) -> SessionDirs {
@@ -74,6 +80,11 @@ impl SessionDirs {
 
     pub fn sockets(&self) -> PathBuf {
         self.root.join("sockets")
+    }
+
+    /// What the workspace was imported from, file by file.
+    pub fn base(&self) -> PathBuf {
+        self.root.join("base")
     }
 
     pub fn run(&self, run: &RunId) -> PathBuf {

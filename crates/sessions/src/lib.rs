@@ -36,7 +36,10 @@ mod turn;
 mod worker;
 mod world;
 
-pub use desk::{Check, Desk, DeskError, NewTask, Read, RunView, SessionView, Wanted};
+pub use carry::Git;
+pub use desk::{
+    Became, Check, Desk, DeskError, Exported, NewTask, Read, RunView, SessionView, Terms, Wanted, Wish,
+};
 pub use engine::{Engine, Options};
 pub use layout::{Layout, SessionDirs};
 pub use live::{Following, Hot, Live, Metered, Progress, Temper, Unasked};

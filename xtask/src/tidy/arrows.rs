@@ -20,10 +20,10 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("carry", &["beneath"]),
     ("ledger", &["model"]),
     ("hosts", &["model"]),
-    ("sessions", &["beneath", "model"]),
+    ("sessions", &["beneath", "carry", "model"]),
     ("broker", &["address", "model"]),
     ("gateway", &["address", "identity", "hooks", "ledger", "mcp", "model", "supervise", "telemetry"]),
-    ("api", &["beneath", "gateway", "identity", "ledger", "model", "sessions"]),
+    ("api", &["beneath", "carry", "gateway", "identity", "ledger", "model", "sessions"]),
     (
         "callsign",
         &[

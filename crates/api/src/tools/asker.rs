@@ -126,6 +126,19 @@ pub(super) fn asked_by(meta: &RequestMetaObject, opening: Option<&Opening>) -> O
     (!said.is_empty()).then(|| Value::Object(said).to_string())
 }
 
+/// The directory that whoever calls works in: as it was found out, else as it was announced and could not be used, so
+/// that the reason can be told.
+pub(super) fn workspace(meta: &RequestMetaObject, opening: Option<&Opening>) -> Option<String> {
+    let identity = meta.0.0.get(IDENTITY).and_then(|identity| identity.get("workspace")?.as_str());
+    if let Some(found) = identity {
+        return Some(found.to_owned());
+    }
+    let announced = |meta: &[u8]| identity::workspace::ambient_from_meta(meta);
+    let request = serde_json::to_vec(&meta.0.0).ok();
+    let opening = opening.and_then(|opening| serde_json::to_vec(&opening.meta).ok());
+    request.and_then(|meta| announced(&meta)).or_else(|| opening.and_then(|meta| announced(&meta)))
+}
+
 fn capped(said: &Value) -> Value {
     if said.to_string().len() > MOST_SAID {
         return json!({ "left_out": "longer than 16 KiB" });

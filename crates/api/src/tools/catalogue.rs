@@ -6,8 +6,8 @@ use rmcp::model::Tool;
 
 use super::arguments::nearest;
 use super::{
-    cancel_run, create_or_reuse_session, get_run_logs, get_status, list_artifacts, list_sessions,
-    read_artifact, submit_task, terminate_session,
+    cancel_run, create_or_reuse_session, export_changes, get_run_logs, get_status, import_workspace,
+    list_artifacts, list_sessions, read_artifact, submit_task, terminate_session,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +21,13 @@ pub(super) enum Named {
     CancelRun,
     TerminateSession,
     ListSessions,
+    ImportWorkspace,
+    ExportChanges,
 }
 
 impl Named {
     /// In the order in which a model needs them.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::CreateOrReuseSession,
         Self::SubmitTask,
         Self::GetStatus,
@@ -35,6 +37,8 @@ impl Named {
         Self::CancelRun,
         Self::TerminateSession,
         Self::ListSessions,
+        Self::ImportWorkspace,
+        Self::ExportChanges,
     ];
 
     fn definition(self) -> Tool {
@@ -48,6 +52,8 @@ impl Named {
             Self::CancelRun => cancel_run::definition(),
             Self::TerminateSession => terminate_session::definition(),
             Self::ListSessions => list_sessions::definition(),
+            Self::ImportWorkspace => import_workspace::definition(),
+            Self::ExportChanges => export_changes::definition(),
         };
         definition.tool()
     }

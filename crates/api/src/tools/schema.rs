@@ -16,6 +16,8 @@ pub(super) enum Effect {
     Adds,
     /// Has an agent work, which changes and removes files and speaks to its provider.
     Works,
+    /// Writes files that were there, or are there then already when it is called again.
+    Fills,
     /// Ends something. A second call changes nothing more.
     Ends,
 }
@@ -26,7 +28,7 @@ impl Effect {
             Self::Reads => (true, false, true, false),
             Self::Adds => (false, false, false, false),
             Self::Works => (false, true, false, true),
-            Self::Ends => (false, true, true, false),
+            Self::Fills | Self::Ends => (false, true, true, false),
         };
         ToolAnnotations::new().read_only(reads).destructive(destroys).idempotent(idempotent).open_world(open)
     }
@@ -81,6 +83,22 @@ pub(super) fn session_id() -> Value {
 
 pub(super) fn run_id() -> Value {
     json!({ "type": "string", "description": "The run_id that submit_task answered." })
+}
+
+pub(super) fn workspace() -> Value {
+    json!({
+        "type": "string",
+        "description": "The directory on this machine, as an absolute path. Leave it out for the workspace of your own \
+                        session, where your client tells it.",
+    })
+}
+
+pub(super) fn listed(what: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": what,
+        "properties": { "count": { "type": "integer" }, "first": { "type": "array" } },
+    })
 }
 
 pub(super) fn session() -> Value {

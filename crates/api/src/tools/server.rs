@@ -1,5 +1,6 @@
 //! The handler: which tool answers which call.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
@@ -15,23 +16,25 @@ use rmcp::{ErrorData, ServerHandler};
 use sessions::Desk;
 
 use super::arguments::Arguments;
-use super::asker::{Asker, Opening, asked_by};
+use super::asker::{self, Asker, Opening, asked_by};
 use super::catalogue::{self, Named};
 use super::refusal::Refusal;
 use super::settle::Settler;
 use super::{
-    cancel_run, create_or_reuse_session, get_run_logs, get_status, list_artifacts, list_sessions,
-    read_artifact, submit_task, tasks, terminate_session,
+    cancel_run, create_or_reuse_session, export_changes, get_run_logs, get_status, import_workspace,
+    list_artifacts, list_sessions, read_artifact, submit_task, tasks, terminate_session,
 };
 
 type Context = RequestContext<RoleServer>;
 
 const INSTRUCTIONS: &str = "Sessions are sandboxed coding agents, each with a workspace directory that lasts. \
     1. create_or_reuse_session, with a reuse_key if you may want the same one again. \
-    2. Put files the agent needs into the directory `session.workspace`; the agent sees it as /workspace. \
+    2. import_workspace copies a project in, or put files into the directory `session.workspace`; the agent sees it as \
+    /workspace. \
     3. submit_task says what is to be done and returns at once. \
     4. get_status with wait_seconds=30, again and again, until run.status is completed, failed or canceled. \
-    5. Read run.final_output; list_artifacts and read_artifact show files, get_run_logs what happened. \
+    5. Read run.final_output; list_artifacts and read_artifact show files, get_run_logs what happened; \
+    export_changes brings back what the agent changed. \
     Submit further tasks to the same session: it remembers. Runs go on when you disconnect; list_sessions finds them \
     again. terminate_session when the work is done.";
 
@@ -55,6 +58,14 @@ pub(super) struct Call<'a, S> {
 impl<S> Call<'_, S> {
     pub(super) fn principal(&self) -> &Principal {
         &self.asker.principal
+    }
+
+    /// The directory that the call is about: the one it names, else that of whoever calls.
+    pub(super) fn workspace(&self) -> Result<PathBuf, Refusal> {
+        let explicit = self.arguments.optional_text("workspace")?;
+        let ambient = asker::workspace(&self.context.meta, self.opening);
+        let found = self.settler.workspace(explicit, ambient.as_deref());
+        found.map_err(|problem| Refusal::new("bad_workspace", problem))
     }
 
     pub(super) fn asked_by(&self) -> Option<String> {
@@ -98,6 +109,8 @@ impl<S: Store + 'static> Server<S> {
             Named::CancelRun => cancel_run::answer(&call).await,
             Named::TerminateSession => terminate_session::answer(&call).await,
             Named::ListSessions => list_sessions::answer(&call).await,
+            Named::ImportWorkspace => import_workspace::answer(&call).await,
+            Named::ExportChanges => export_changes::answer(&call).await,
         };
         answer.map(|answer| CallToolResult::structured(answer).into())
     }

@@ -1,6 +1,7 @@
 //! What the variables of a host's entry come to. Whoever knows the configuration answers.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use model::ports::store::ImageChoice;
 use model::settings::Secret;
@@ -10,6 +11,10 @@ use model::settings::Secret;
 pub trait Settler: Send + Sync {
     /// `variables`: those of the host's entry, in place of the configuration's. `image`: what the request names.
     fn settle(&self, variables: BTreeMap<String, String>, image: Option<&str>) -> Result<Settled, String>;
+
+    /// The directory of this machine that a call is about. `explicit`: what it names; `ambient`: what is known of who
+    /// calls.
+    fn workspace(&self, explicit: Option<&str>, ambient: Option<&str>) -> Result<PathBuf, String>;
 
     /// Whether a session with these settings ([`Settled::settings`]) can use this model.
     fn check_model(&self, settings: &str, model: &str) -> Result<(), String>;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use identity::workspace::Roots;
 use model::ports::store::{
     AdvanceOutcome, ClaimOutcome, FinishOutcome, ImageChoice, Lease, LeaseOutcome, RunResult,
     StoreForScheduler as _, TakeOver,
@@ -24,7 +26,7 @@ use model::session::{
 };
 use model::settings::Secret;
 use serde_json::{Value, json};
-use sessions::{Desk, Layout, Live, World};
+use sessions::{Desk, Layout, Live, Terms, World};
 use store::{Place, SqliteStore};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -60,6 +62,7 @@ impl World for Still {
 #[derive(Debug, Default)]
 pub(crate) struct Noting {
     pub(crate) settled: Mutex<Vec<BTreeMap<String, String>>>,
+    pub(crate) roots: Mutex<Vec<PathBuf>>,
 }
 
 impl Settler for Noting {
@@ -82,6 +85,12 @@ impl Settler for Noting {
             key,
             warnings: warnings.into_iter().collect(),
         })
+    }
+
+    fn workspace(&self, explicit: Option<&str>, ambient: Option<&str>) -> Result<PathBuf, String> {
+        let roots = Roots::new(self.roots.lock().unwrap().clone());
+        let found = identity::workspace::resolve(explicit, ambient, &roots);
+        found.map(|found| found.path).map_err(|error| error.to_string())
     }
 
     fn check_model(&self, settings: &str, model: &str) -> Result<(), String> {
@@ -124,7 +133,7 @@ impl Daemon {
         let desk = Desk::new(
             Arc::clone(&store),
             Arc::new(Live::default()),
-            layout.clone(),
+            (layout.clone(), Terms::default()),
             Arc::new(Still(AtomicU64::new(stamp << 20))),
             Arc::new(move || {
                 let unable = asked.lock().unwrap().clone();

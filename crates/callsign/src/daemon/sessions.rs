@@ -11,6 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use gateway::redact::Redactor;
 use gateway::server::remote::door;
 use http::{HeaderMap, StatusCode};
+use identity::workspace::Roots;
 use model::settings::SessionSettings;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,8 @@ pub struct Surroundings {
     pub state: StateDir,
     /// `[sessions]` as the file says it now, and the daemon's own variables over it.
     pub settings: watch::Receiver<Arc<SessionSettings>>,
+    /// `[workspace] roots` as the file says it now.
+    pub roots: watch::Receiver<Roots>,
     pub redactor: Arc<Redactor>,
     /// Where connections of boxes to the gateway are served.
     pub gateway: mpsc::Sender<Arrival>,

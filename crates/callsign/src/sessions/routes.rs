@@ -87,6 +87,9 @@ impl Asked {
                     }
                     DeskError::BadArgument { .. } => StatusCode::BAD_REQUEST,
                     DeskError::Terminated(_)
+                    | DeskError::AtWork(_)
+                    | DeskError::Exchanging(_)
+                    | DeskError::Carry(_)
                     | DeskError::OtherImage { .. }
                     | DeskError::Conflict { .. }
                     | DeskError::QueueFull { .. }

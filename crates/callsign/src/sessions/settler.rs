@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::tools::{Settled, Settler};
+use identity::workspace::{Roots, WorkspaceError, resolve as resolve_workspace};
 use model::ports::store::ImageChoice;
 use model::settings::{Image, ModelName, Runtime, SessionSettings};
 use tokio::sync::watch;
@@ -17,6 +19,8 @@ pub(super) struct FromVariables {
     pub(super) base: watch::Receiver<Arc<SessionSettings>>,
     /// Where programs are sought.
     pub(super) path: OsString,
+    /// Beneath which directories a workspace may lie.
+    pub(super) roots: watch::Receiver<Roots>,
 }
 
 impl Settler for FromVariables {
@@ -42,6 +46,20 @@ impl Settler for FromVariables {
         let document = resolved.document.reaching(&settings).to_json().map_err(|error| error.to_string())?;
         let runtime = settings.runtime.name().to_owned();
         Ok(Settled { runtime, image, settings: document, key: resolved.key, warnings })
+    }
+
+    fn workspace(&self, explicit: Option<&str>, ambient: Option<&str>) -> Result<PathBuf, String> {
+        let resolved =
+            resolve_workspace(explicit, ambient, &self.roots.borrow()).map_err(|error| match error {
+                WorkspaceError::OutsideRoots { .. } => {
+                    format!("{error}; whoever runs callsign can add one to `roots` of [workspace]")
+                }
+                other => other.to_string(),
+            })?;
+        if let Some(other) = &resolved.differs {
+            tracing::info!(named = %resolved.path.display(), other, "a call names another workspace than its session's");
+        }
+        Ok(resolved.path)
     }
 
     fn check_model(&self, settings: &str, model: &str) -> Result<(), String> {
@@ -80,7 +98,8 @@ mod tests {
         let (sender, base) = watch::channel(Arc::new(SessionSettings::default()));
         drop(sender);
         // Programs are sought nowhere: what is found is named in full.
-        FromVariables { base, path: OsString::new() }
+        let (_, roots) = watch::channel(Roots::default());
+        FromVariables { base, path: OsString::new(), roots }
     }
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

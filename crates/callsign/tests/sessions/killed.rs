@@ -117,7 +117,7 @@ fn no_run_is_lost_and_no_prompt_is_sent_twice() {
     println!("drained in {:?}", began.elapsed());
     report.print(kills, &ended);
     check_runs(&ended);
-    check_deliveries(&provider, &ended);
+    check_deliveries(&provider, &ended, &report.kills);
     check_boxes(&rig, &patient, last, max_hot);
     report.check();
 }
@@ -197,6 +197,7 @@ fn await_finishing(load: &Load, state: &Path, within: Duration) {
 /// How many runs were where at the kills.
 #[derive(Debug, Default)]
 struct Report {
+    kills: Vec<Instant>,
     at_kills: BTreeMap<String, u64>,
     slowest: Duration,
 }
@@ -204,6 +205,7 @@ struct Report {
 impl Report {
     fn kill(&mut self, rig: &mut Rig) {
         rig.kill();
+        self.kills.push(Instant::now());
         let copy = tempfile::tempdir().expect("a directory");
         // What is in the file and its log, before anybody has mended it. Nobody writes it now.
         for name in ["sessions.db", "sessions.db-wal"] {
@@ -292,14 +294,29 @@ fn check_runs(ended: &[Acknowledged]) {
     }
 }
 
-/// Counted at the model: whose last user text has the marker, with no answer yet behind it, opens that turn.
-fn check_deliveries(provider: &Provider, ended: &[Acknowledged]) {
+/// Counted at the model: whose last user text has the marker, with no answer yet behind it, opens that turn. A question
+/// that was under way when the daemon was killed, and the broker with it, is asked again; for no other reason, and never
+/// as another prompt.
+fn check_deliveries(provider: &Provider, ended: &[Acknowledged], kills: &[Instant]) {
     let opened = provider.first_steps();
+    let mut again = 0;
     for Acknowledged { marker, run, .. } in ended {
         let times: Vec<Instant> =
             opened.iter().filter(|step| step.text.contains(marker)).map(|step| step.at).collect();
-        assert_eq!(times.len(), 1, "the prompt of {run} ({marker}) reached the model at {times:?}");
+        assert!(!times.is_empty(), "the prompt of {run} ({marker}) never reached the model");
+        for (before, after) in times.iter().zip(times.iter().skip(1)) {
+            let killed = kills.iter().any(|kill| before <= kill && kill <= after);
+            assert!(
+                killed,
+                "the prompt of {run} ({marker}) reached the model at {times:?}, without a kill between"
+            );
+            again += 1;
+        }
+        let twice =
+            opened.iter().find(|step| step.prompts.iter().filter(|text| text.contains(marker)).count() > 1);
+        assert!(twice.is_none(), "the prompt of {run} ({marker}) is in its conversation twice");
     }
+    println!("{again} questions were asked again after a kill");
 }
 
 /// Each box is one that the daemon knows of, and there are not too many.

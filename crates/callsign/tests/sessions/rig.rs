@@ -150,6 +150,15 @@ impl Rig {
         self.model.asked().iter().filter(|asked| begins(&asked.body)).count()
     }
 
+    /// How many prompts with this text are in one conversation, at most.
+    pub(crate) fn prompts_with(&self, text: &str) -> usize {
+        let prompts = |body: &Value| {
+            let messages = body["messages"].as_array().into_iter().flatten();
+            messages.filter(|one| one["role"] == "user" && one.to_string().contains(text)).count()
+        };
+        self.model.asked().iter().map(|asked| prompts(&asked.body)).max().unwrap_or(0)
+    }
+
     /// Waits until a prompt with this text has reached the model.
     #[track_caller]
     pub(crate) fn wait_begun(&self, text: &str) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::Principal;
 use model::ports::store::{ImageChoice, Listed, Page};
 use model::session::{Ending, Keep, RunState};
-use sessions::{Desk, Engine, Layout, Live, NewTask, Options, RunView, Temper, Wanted, World};
+use sessions::{Desk, Engine, Layout, Live, NewTask, Options, RunView, Temper, Terms, Wanted, World};
 use store::{Place, SqliteStore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -35,7 +35,8 @@ async fn start(state: &Path, house: &Arc<House>, clock: &Arc<Clock>, options: Op
     let mut engine = Engine::new(Arc::clone(&store), rooms, Arc::clone(&live), parts, options);
     let stop = CancellationToken::new();
     let token = stop.clone();
-    let desk = Desk::new(store, live, layout, world, Arc::new(|| Box::pin(async { Ok(()) })));
+    let places = (layout, Terms::default());
+    let desk = Desk::new(store, live, places, world, Arc::new(|| Box::pin(async { Ok(()) })));
     #[expect(clippy::disallowed_methods, reason = "its handle is what a test kills")]
     let engine = tokio::spawn(async move {
         engine.recover().await.unwrap();

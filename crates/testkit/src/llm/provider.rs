@@ -69,6 +69,8 @@ struct Seen {
 pub struct FirstStep {
     pub at: Instant,
     pub text: String,
+    /// All that users have said in its conversation.
+    pub prompts: Vec<String>,
 }
 
 impl Provider {
@@ -211,8 +213,13 @@ fn first_step(body: &Value) -> Option<FirstStep> {
     let messages = list(body, "messages");
     let last = messages.iter().rposition(|message| message["role"] == "user")?;
     let answered = messages[last..].iter().any(|message| message["role"] == "assistant");
-    let text = text(&messages[last]["content"]);
-    (!answered).then(|| FirstStep { at: Instant::now(), text })
+    let said = |message: &Value| text(&message["content"]);
+    let users = messages.iter().filter(|message| message["role"] == "user");
+    (!answered).then(|| FirstStep {
+        at: Instant::now(),
+        text: said(&messages[last]),
+        prompts: users.map(said).collect(),
+    })
 }
 
 struct Whole {
