@@ -1,4 +1,4 @@
-//! Applies the changes of a workspace, for tests that kill it in the middle.
+//! Applies the changes of a workspace, or recovers what another left, for tests that kill it in the middle.
 
 use std::env::args_os;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,15 @@ use carry::{Apply, CarryError, Compare, Git, Limits};
 
 fn main() -> ExitCode {
     let arguments: Vec<PathBuf> = args_os().skip(1).map(PathBuf::from).collect();
-    let [workspace, base, to, journal] = arguments.as_slice() else { return ExitCode::from(2) };
-    match run(workspace, base, to, journal) {
+    let result = match arguments.as_slice() {
+        [workspace, base, to, journal] => run(workspace, base, to, journal),
+        [journal] => {
+            begins();
+            carry::recover(journal).map(|_| ())
+        }
+        _ => return ExitCode::from(2),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -21,10 +28,12 @@ fn run(workspace: &Path, base: &Path, to: &Path, journal: &Path) -> Result<(), C
     let (workspace, base) = (workspace.to_owned(), base.to_owned());
     let compare = Compare { workspace, base, limits: Limits::default(), git: Git::default(), stop: &stop };
     let changes = carry::changes(&compare)?;
-    #[expect(clippy::print_stdout, reason = "tells the test that the apply begins")]
-    {
-        println!("now");
-    }
+    begins();
     let apply = Apply { changes: &changes, to: to.to_owned(), journal: journal.to_owned(), stop: &stop };
     carry::apply(&apply).map(|_| ())
+}
+
+#[expect(clippy::print_stdout, reason = "tells the test that it begins")]
+fn begins() {
+    println!("now");
 }

@@ -10,7 +10,7 @@
 //!
 //! The stage is a directory of its own at the top of the host's directory, on the same file system: so what is replaced
 //! or removed is kept as it is, with owner, times and attributes, and comes back by another rename. The journal lies
-//! elsewhere, says what is planned, and is never behind: how far the steps went is read from the disk.
+//! elsewhere, says what is planned, and is never behind: how far the steps went is read from the disk (`undo.rs`).
 
 mod journal;
 mod plan;
@@ -72,16 +72,24 @@ pub fn apply(apply: &Apply<'_>) -> Result<Applied, CarryError> {
 /// What was cut off when its process ended: undone, or finished where all was in place already. To be called before
 /// the first apply after a start.
 pub fn recover(journal: &Path) -> Result<Vec<Recovered>, CarryError> {
-    let mut recovered = Vec::new();
+    let (mut recovered, mut failed) = (Vec::new(), None);
     for (at, left) in Journal::all(journal)? {
-        match open(&left.to) {
-            Ok((place, _lock)) => recovered.push(undo::recover_one(&place, &at, &left)?),
+        let one = open(&left.to).and_then(|(place, _lock)| {
+            // As it is now that nobody else is at it: until a moment ago, it may have been applied.
+            match Journal::read(&at)? {
+                Some(left) => undo::recover_one(&place, &at, &left).map(Some),
+                None => Ok(None),
+            }
+        });
+        match one {
+            Ok(one) => recovered.extend(one),
             // It is being applied now, or the directory is gone.
             Err(CarryError::Busy { .. } | CarryError::NoDirectory { .. }) => {}
-            Err(other) => return Err(other),
+            // One directory that cannot be written keeps no other from being recovered.
+            Err(other) => failed = failed.or(Some(other)),
         }
     }
-    Ok(recovered)
+    failed.map_or(Ok(recovered), Err)
 }
 
 fn open(to: &Path) -> Result<(Place, Lock), CarryError> {
@@ -166,14 +174,20 @@ impl Applying<'_> {
     fn step(&self, stage: &Place, name: &str, step: &Step) -> Result<(), CarryError> {
         let place = &self.place;
         let done = match step {
-            Step::Remove { path, .. } => stage.move_from((place, path), name),
-            Step::RemoveDirectory { path, .. } => place.remove_directory(path),
+            Step::Remove { path, .. } | Step::RemoveDirectory { path } => {
+                stage.move_from((place, path), name)
+            }
+            // Where it belongs, not in the stage: so it gets the group and the access list that are usual there.
             Step::MakeDirectory { path, owner } => place.make_directory(path, *owner).map(|_| ()),
             Step::Create { path, .. } => stage.move_to(name, (place, path), RenameFlags::NOREPLACE),
             Step::Replace { path, .. } => stage.move_to(name, (place, path), RenameFlags::EXCHANGE),
-            Step::Mode { path, to, .. } => {
-                place.read(path).and_then(|(file, _)| fchmod(file, Mode::from_raw_mode(*to)))
-            }
+            Step::Mode { path, to, inode, .. } => match place.read(path) {
+                // Another file of this name, which nobody would give its mode back.
+                Ok((_, stat)) if stat.st_ino != *inode => return Err(conflict(path, Against::Changed)),
+                Ok((file, _)) => fchmod(file, Mode::from_raw_mode(*to)),
+                Err(Errno::INVAL) => return Err(conflict(path, Against::NotRegular)),
+                Err(other) => Err(other),
+            },
         };
         done.map_err(|errno| {
             let path = step.path();
@@ -194,10 +208,21 @@ impl Applying<'_> {
     /// What was moved aside must be what the plan saw: a change of the last moment is put back, not lost.
     fn check(&self, stage: &Place) -> Result<(), CarryError> {
         for (number, step) in self.journal.steps.iter().enumerate() {
-            let (Step::Remove { path, before } | Step::Replace { path, before, .. }) = step else { continue };
-            let there = staged(stage, &number.to_string());
-            if there.ok().flatten().map(|(node, _)| node).as_ref() != Some(before) {
-                return Err(conflict(path, Against::Changed));
+            let name = Rel::new(number.to_string().as_bytes());
+            let name = name.map_err(|_| CarryError::system("look at the stage", Errno::INVAL))?;
+            match step {
+                Step::Remove { path, before } | Step::Replace { path, before, .. } => {
+                    let there = read_whole(stage, &name);
+                    if there.ok().flatten().map(|(node, _)| node).as_ref() != Some(before) {
+                        return Err(conflict(path, Against::Changed));
+                    }
+                }
+                Step::RemoveDirectory { path } => {
+                    if !stage.names(Some(&name)).is_ok_and(|names| names.is_empty()) {
+                        return Err(conflict(path, Against::Directory));
+                    }
+                }
+                Step::MakeDirectory { .. } | Step::Create { .. } | Step::Mode { .. } => {}
             }
         }
         Ok(())
@@ -240,24 +265,17 @@ fn write_one(
     }
 }
 
-/// What lies at a name of the stage, with its inode. What was put there by us or moved there is a file or a link.
-fn staged(stage: &Place, name: &str) -> Result<Option<(Node, u64)>, Errno> {
-    match stage.look_here(name)? {
-        Seen::File(stat) => {
-            let path = Rel::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
-            Ok(node(stage, &path)?.map(|node| (node, stat.st_ino)))
-        }
-        Seen::Link(target) => Ok(Some((Node::Link { target }, 0))),
-        Seen::Absent | Seen::Directory(_) | Seen::Other | Seen::Blocked(_) => Ok(None),
+/// A regular file, read whole, or a link; with the inode of the file.
+fn read_whole(place: &Place, path: &Rel) -> Result<Option<(Node, u64)>, Errno> {
+    match place.look(path)? {
+        Seen::File(_) => {}
+        Seen::Link(target) => return Ok(Some((Node::Link { target }, 0))),
+        Seen::Absent | Seen::Directory(_) | Seen::Other | Seen::Blocked(_) => return Ok(None),
     }
-}
-
-/// A regular file, read whole.
-fn node(place: &Place, path: &Rel) -> Result<Option<Node>, Errno> {
     let (mut file, stat) = place.read(path)?;
     let executable = is_executable(&stat);
     match digest_of(&mut file, u64::MAX, &AtomicBool::new(false)) {
-        Ok(Taken::Whole { digest, size }) => Ok(Some(Node::File { digest, size, executable })),
+        Ok(Taken::Whole { digest, size }) => Ok(Some((Node::File { digest, size, executable }, stat.st_ino))),
         Ok(Taken::TooBig | Taken::Stopped) => Ok(None),
         Err(_) => Err(Errno::IO),
     }

@@ -214,11 +214,16 @@ impl Place {
         renameat_with(&self.root, name, &to.root, as_name, RenameFlags::NOREPLACE)
     }
 
-    /// Removes a directory of ours in which there are only files. One in which somebody put more stays.
+    /// Removes a directory of ours in which there are only files and empty directories. One in which somebody put more
+    /// stays.
     pub(crate) fn remove_flat(&self, name: &str) -> Result<(), Errno> {
         let directory = self.sub(name)?;
         for inner in directory.names(None)? {
-            match unlinkat(&directory.root, inner, AtFlags::empty()) {
+            let gone = match unlinkat(&directory.root, &inner, AtFlags::empty()) {
+                Err(Errno::ISDIR) => unlinkat(&directory.root, inner, AtFlags::REMOVEDIR),
+                other => other,
+            };
+            match gone {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(other) => return Err(other),
             }

@@ -33,6 +33,8 @@ pub(super) enum State {
     Moving,
     /// All are; only the stage is left.
     Done,
+    /// None is any more; only the stage is left, or a part of it.
+    Undone,
 }
 
 /// Done in the order in which they stand, undone in the other.
@@ -46,8 +48,6 @@ pub(super) enum Step {
     /// It is empty by then.
     RemoveDirectory {
         path: Rel,
-        mode: u32,
-        owner: Option<Owner>,
     },
     MakeDirectory {
         path: Rel,
@@ -81,7 +81,7 @@ impl Step {
     pub(super) fn path(&self) -> &Rel {
         match self {
             Self::Remove { path, .. }
-            | Self::RemoveDirectory { path, .. }
+            | Self::RemoveDirectory { path }
             | Self::MakeDirectory { path, .. }
             | Self::Create { path, .. }
             | Self::Replace { path, .. }

@@ -6,7 +6,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::journal::Step;
-use super::node;
+use super::read_whole;
 use crate::changes::{Change, Changes};
 use crate::error::{Against, CarryError, Conflict, Listed};
 use crate::node::Node;
@@ -129,7 +129,7 @@ impl Planning<'_> {
         if !fits(&change.before) && !fits(&change.after) {
             return Ok(None);
         }
-        Ok(node(self.place, path)?)
+        Ok(read_whole(self.place, path)?.map(|(node, _)| node))
     }
 
     fn create(&mut self, path: &Rel, node: &Node) -> Result<(), Trouble> {
@@ -186,7 +186,7 @@ impl Planning<'_> {
     fn make_way(&mut self, path: &Rel) -> Result<(), Trouble> {
         let (mut waiting, mut seen) = (vec![path.clone()], 0);
         while let Some(directory) = waiting.pop() {
-            let Seen::Directory(stat) = self.place.look(&directory)? else { continue };
+            let Seen::Directory(_) = self.place.look(&directory)? else { continue };
             for name in self.place.names(Some(&directory))? {
                 seen += 1;
                 let inner = Rel::new(&[directory.as_bytes(), b"/", &name].concat());
@@ -205,8 +205,7 @@ impl Planning<'_> {
                     }
                 }
             }
-            let (mode, owner) = (stat.st_mode & 0o7777, self.owner(&stat));
-            self.steps.remove_directories.push(Step::RemoveDirectory { path: directory, mode, owner });
+            self.steps.remove_directories.push(Step::RemoveDirectory { path: directory });
         }
         Ok(())
     }

@@ -30,7 +30,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    /// Where waiting for the disk costs nothing, if there is such a place.
+    fn in_memory() -> Self {
+        Self::within(tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap()))
+    }
+
+    fn within(directory: tempfile::TempDir) -> Self {
         for name in ["host", "workspace"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
