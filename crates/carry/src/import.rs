@@ -10,6 +10,9 @@
 //!   stage in the workspace ──▶ moved into place ──▶ manifest.json
 //! ```
 //!
+//! What is replaced is exchanged, and looked at again once it is out of the box's reach by name: if it is not what the
+//! table was asked for, all is put back and refused.
+//!
 //! The manifest comes last: cut off before, the workspace has files that no baseline knows, and the next import finds
 //! them as they should be. The other way round they would look as if the box had removed them.
 
@@ -108,14 +111,14 @@ pub fn import(import: Import<'_>) -> Result<Imported, CarryError> {
     if matches!(lock, Err(Errno::WOULDBLOCK)) {
         return Err(CarryError::Busy { path: text(&from) });
     }
-    let workspace = Workspace::open(&into, owner, stop)?;
+    let workspace = Workspace { place: open(&into)?, owner, existing, most: limits.one_file, stop };
     workspace.sweep();
     let mut gathered = Gather { from: &from, git: &git, limits: &limits, stop }.run(&host)?;
 
     let mut pack = base.new_pack()?;
     let result = take(&host, &mut gathered, &mut pack, &mut Reading { limits: &limits, stop, progress })
         .and_then(|files| {
-            let decided = decide(&workspace, &base.manifest, &files, (existing, limits.one_file))?;
+            let decided = decide(&workspace, &base.manifest, &files)?;
             let wanted = gathered.git.is_some() && Prepared::is_wanted(&workspace.place)?;
             let commit = Commit {
                 git: &git,
@@ -218,14 +221,20 @@ fn take(
 
 #[derive(Default)]
 struct Decided {
-    write: Vec<(Rel, Node, Over)>,
+    write: Vec<Write>,
     kept: Vec<Rel>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Write {
+    path: Rel,
+    node: Node,
+    over: Over,
+}
+
 enum Over {
     Nothing,
-    File,
+    /// This and nothing else: what the box writes after we looked is not overwritten.
+    Checked(There),
 }
 
 /// The table above. Looks, and changes nothing.
@@ -233,29 +242,28 @@ fn decide(
     workspace: &Workspace<'_>,
     manifest: &Manifest,
     files: &[(Rel, Node)],
-    (existing, most): (Existing, u64),
 ) -> Result<Decided, CarryError> {
     let mut decided = Decided::default();
     let mut different = Listed::default();
     for (path, node) in files {
         let before = manifest.entries.get(path);
-        let there = workspace.node(path, most)?;
-        let over = match &there {
+        let over = match workspace.node(path)? {
             There::Absent => Over::Nothing,
-            There::Node(_) | There::BigFile => Over::File,
+            there @ (There::Node(_) | There::Unread(_)) => Over::Checked(there),
             // Nothing can be put there, whoever wins.
             There::Blocked => {
                 different.add(path.clone());
                 continue;
             }
         };
-        let now = if let There::Node(now) = &there { Some(now) } else { None };
-        let as_imported = !matches!(there, There::BigFile) && now == before;
-        if now == Some(node) {
-            continue;
-        }
-        if existing == Existing::Replace || as_imported {
-            decided.write.push((path.clone(), node.clone(), over));
+        let as_imported = match &over {
+            Over::Nothing => before.is_none(),
+            Over::Checked(There::Node(now)) if now == node => continue,
+            Over::Checked(There::Node(now)) => before == Some(now),
+            Over::Checked(There::Unread(_) | There::Absent | There::Blocked) => false,
+        };
+        if workspace.existing == Existing::Replace || as_imported {
+            decided.write.push(Write { path: path.clone(), node: node.clone(), over });
         } else if before == Some(node) {
             decided.kept.push(path.clone());
         } else {

@@ -6,6 +6,7 @@ mod edges;
 mod git;
 mod hostile;
 mod killed;
+mod meanwhile;
 mod round_trip;
 mod time;
 
