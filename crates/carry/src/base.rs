@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CarryError, text};
+use crate::ignored::Rules;
 use crate::node::{Digest, Node};
 use crate::pack::{Pack, slice};
 use crate::path::Rel;
@@ -27,10 +28,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     version: u32,
-    /// Whether git said what is wanted; else what is never wanted is ignored.
-    pub(crate) git: bool,
-    /// What the repository ignores besides its `.gitignore` files.
-    pub(crate) exclude: String,
+    /// Where git said what is wanted; else what is never wanted is ignored.
+    pub(crate) rules: Option<Rules>,
     pub(crate) entries: BTreeMap<Rel, Node>,
     contents: BTreeMap<Digest, Where>,
     /// Number of the next pack.
@@ -45,8 +44,8 @@ struct Where {
 }
 
 impl Manifest {
-    pub(crate) fn new(git: bool, exclude: String, entries: BTreeMap<Rel, Node>) -> Self {
-        Self { version: VERSION, git, exclude, entries, ..Self::default() }
+    pub(crate) fn new(rules: Option<Rules>, entries: BTreeMap<Rel, Node>) -> Self {
+        Self { version: VERSION, rules, entries, ..Self::default() }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::base::{Base, Manifest};
 use crate::error::{Cap, CarryError, LeftOut, Listed, TooMuch, Why, text};
 use crate::git::Git;
 use crate::host::{NEVER, biggest};
-use crate::ignored::Ignoring;
+use crate::ignored::{IGNORE, Ignoring};
 use crate::limits::Limits;
 use crate::node::Node;
 use crate::pack::{Pack, Taken, digest_of};
@@ -164,7 +164,7 @@ impl Comparing<'_> {
         let why = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return,
             FileType::RegularFile => {
-                if path.is_named(".gitignore") {
+                if path.is_named(IGNORE) {
                     met.patterns.push(path.clone());
                 }
                 if before.is_some() {
@@ -235,9 +235,10 @@ impl Comparing<'_> {
     fn leave_out_ignored(&mut self, git: &Git, met: &mut Met) {
         let before = met.added.len();
         let manifest = &self.base.manifest;
-        if manifest.git {
+        if let Some(rules) = &manifest.rules {
             let within = self.base.directory();
-            let ignoring = Ignoring { git, within, exclude: &manifest.exclude, workspace: &self.root };
+            let imported = self.imported_patterns();
+            let ignoring = Ignoring { git, within, rules, workspace: &self.root, imported };
             let Some(ignored) = ignoring.among(&met.added, std::mem::take(&mut met.patterns)) else {
                 self.changes.ignored = None;
                 return;
@@ -248,6 +249,20 @@ impl Comparing<'_> {
             met.added.retain(|path| !path.names().any(never));
         }
         self.changes.ignored = Some(before - met.added.len());
+    }
+
+    /// `.gitignore` files as they were imported, but for those that are removed. They hold where the workspace has none that
+    /// is carried back, because then the host has them still.
+    fn imported_patterns(&self) -> Vec<(Rel, Vec<u8>)> {
+        let removed: HashSet<&Rel> = self.changes.files.iter().map(|change| &change.path).collect();
+        let entries = self.base.manifest.entries.iter();
+        entries
+            .filter(|(path, _)| path.is_named(IGNORE) && !removed.contains(path))
+            .filter_map(|(path, node)| match node {
+                Node::File { digest, .. } => Some((path.clone(), self.base.content(digest).ok()?)),
+                Node::Link { .. } => None,
+            })
+            .collect()
     }
 
     fn read(&mut self, path: Rel) -> Result<(), CarryError> {
@@ -367,7 +382,7 @@ impl Changes {
                 }
             }
         }
-        let manifest = Manifest::new(base.manifest.git, base.manifest.exclude.clone(), entries);
+        let manifest = Manifest::new(base.manifest.rules.clone(), entries);
         base.commit(manifest, &pack)
     }
 }

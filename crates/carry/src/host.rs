@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,14 +16,15 @@ use rustix::io::Errno;
 
 use crate::error::{Cap, CarryError, LeftOut, Listed, TooMuch, Why, text};
 use crate::git::{Ask, Git, Said, Settings};
+use crate::ignored::{IGNORE, Rules};
 use crate::limits::Limits;
 use crate::path::{BadPath, DEEPEST, Rel};
 use crate::place::{Blocked, Place, Seen, is_executable, size};
 
 /// Repositories within repositories: submodules, and clones that nobody told git of.
 const MOST_REPOSITORIES: usize = 200;
-/// What a repository ignores on its own, in bytes.
-const LONGEST_EXCLUDE: usize = 1 << 20;
+/// One file of patterns, in bytes.
+const LONGEST_EXCLUDE: u64 = 1 << 20;
 /// Where git says nothing. Only what a tool makes anew and what is bound to this machine; `target`, `build` or `dist`
 /// may well be somebody's sources.
 pub(crate) const NEVER: [&str; 3] = ["node_modules", "__pycache__", ".venv"];
@@ -31,8 +33,8 @@ pub(crate) const NEVER: [&str; 3] = ["node_modules", "__pycache__", ".venv"];
 pub(crate) struct Gathered {
     pub(crate) files: BTreeMap<Rel, Wanted>,
     pub(crate) left_out: Listed<LeftOut>,
-    /// What the repository ignores besides its `.gitignore` files; None where git had nothing to say.
-    pub(crate) git: Option<String>,
+    /// None where git had nothing to say.
+    pub(crate) git: Option<Rules>,
     /// When the newest file was last written, in seconds.
     pub(crate) newest: i64,
 }
@@ -54,8 +56,8 @@ impl Gather<'_> {
     pub(crate) fn run(&self, place: &Place) -> Result<Gathered, CarryError> {
         let mut gathered = Gathered::default();
         match self.repository()? {
-            Some(exclude) => {
-                gathered.git = Some(exclude);
+            Some(rules) => {
+                gathered.git = Some(rules);
                 self.list(place, &mut gathered, None)?;
             }
             None => self.walk(place, &mut gathered)?,
@@ -64,32 +66,62 @@ impl Gather<'_> {
         Ok(gathered)
     }
 
-    /// What it ignores on its own, if the directory lies in the checkout of a repository.
-    fn repository(&self) -> Result<Option<String>, CarryError> {
+    /// What it ignores, if the directory lies in the checkout of a repository.
+    fn repository(&self) -> Result<Option<Rules>, CarryError> {
         let said = match self.ask(self.from, &["rev-parse", "--is-inside-work-tree"]) {
             Err(CarryError::NoGit { .. }) if !self.from.ancestors().any(has_git) => return Ok(None),
             other => other?,
         };
         if !said.success {
-            return match said.complaint {
-                text if text.contains("dubious ownership") => Err(not_trusted(self.from)),
-                // A `.git` that leads nowhere is no reason to take along what it would keep out.
-                text if text.contains("not a git repository") && !has_git(self.from) => Ok(None),
-                said => Err(CarryError::Git { doing: "look at the repository", said }),
+            let none = said.complaint.contains("not a git repository");
+            return match (said.complaint, self.leads_nowhere()) {
+                (text, _) if text.contains("dubious ownership") => Err(not_trusted(self.from)),
+                (_, None) if none => Ok(None),
+                // No reason to take along what it would keep out.
+                (said, Some(at)) if none => {
+                    let said = format!("{} leads to no repository: {said}", text(at.join(".git")));
+                    Err(CarryError::Git { doing: "look at the repository", said })
+                }
+                (said, _) => Err(CarryError::Git { doing: "look at the repository", said }),
             };
         }
         if said.out != b"true\n" {
             return Err(CarryError::NoWorkTree { path: text(self.from) });
         }
-        let prefix = self.ask(self.from, &["rev-parse", "--show-prefix"])?;
-        if !prefix.out.trim_ascii().is_empty() && self.is_ignored()? {
+        let said = self.ask(self.from, &["rev-parse", "--show-prefix"])?;
+        let prefix = said.out.strip_suffix(b"\n").unwrap_or(&said.out).to_vec();
+        if !prefix.is_empty() && self.is_ignored()? {
             // A repository further up that wants nothing of this directory, such as one for the files of a home.
             return Ok(None);
         }
-        let path = self.ask(self.from, &["rev-parse", "--git-path", "info/exclude"])?;
-        let path = self.from.join(OsStr::from_bytes(path.out.strip_suffix(b"\n").unwrap_or(&path.out)));
-        let exclude = fs::read(path).ok().filter(|bytes| bytes.len() <= LONGEST_EXCLUDE).unwrap_or_default();
-        Ok(Some(String::from_utf8_lossy(&exclude).into_owned()))
+        // The outermost first; the directory itself is imported, with its own.
+        let above = prefix.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count();
+        let above: Vec<&Path> = self.from.ancestors().skip(1).take(above).collect();
+        let top = above.last().copied().unwrap_or(self.from).to_owned();
+        let above = above.into_iter().rev().map(|at| patterns(&at.join(IGNORE))).collect();
+        Ok(Some(Rules { exclude: self.exclude(&top)?, prefix, above }))
+    }
+
+    /// A directory from here upwards with a `.git`, as far as git goes.
+    fn leads_nowhere(&self) -> Option<&Path> {
+        let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
+        let here = device(self.from);
+        self.from.ancestors().take_while(|path| device(path) == here).find(|path| has_git(path))
+    }
+
+    /// What is ignored and written nowhere in the checkout. What counts more comes last.
+    fn exclude(&self, top: &Path) -> Result<String, CarryError> {
+        let named = |said: Said, within: &Path| {
+            let path = said.out.strip_suffix(b"\n").unwrap_or(&said.out);
+            if said.success && !path.is_empty() {
+                patterns_through(&within.join(OsStr::from_bytes(path)))
+            } else {
+                String::new()
+            }
+        };
+        let users = self.ask(self.from, &["config", "--type=path", "--get", "core.excludesFile"])?;
+        let own = self.ask(self.from, &["rev-parse", "--git-path", "info/exclude"])?;
+        Ok([named(users, top), named(own, self.from)].join("\n"))
     }
 
     fn is_ignored(&self) -> Result<bool, CarryError> {
@@ -97,7 +129,7 @@ impl Gather<'_> {
         else {
             return Ok(false);
         };
-        Ok(self.ask(parent, &["check-ignore", "-q", "--", name])?.success)
+        Ok(self.ask(parent, &["check-ignore", "-q", "--", &format!("./{name}")])?.success)
     }
 
     fn list(&self, place: &Place, gathered: &mut Gathered, start: Option<Rel>) -> Result<(), CarryError> {
@@ -281,6 +313,21 @@ fn too_many_entries(allowed: usize, what: &str) -> CarryError {
 
 fn not_trusted(path: &Path) -> CarryError {
     CarryError::NotTrusted { path: text(path) }
+}
+
+/// Git follows no link to a file of patterns in a checkout, and neither do we.
+fn patterns(at: &Path) -> String {
+    if at.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+        patterns_through(at)
+    } else {
+        String::new()
+    }
+}
+
+fn patterns_through(at: &Path) -> String {
+    let fits = at.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LONGEST_EXCLUDE);
+    let bytes = if fits { fs::read(at).unwrap_or_default() } else { Vec::new() };
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn has_git(directory: &Path) -> bool {

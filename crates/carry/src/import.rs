@@ -157,9 +157,7 @@ pub fn import(import: Import<'_>) -> Result<Imported, CarryError> {
         repository,
     };
     entries.extend(files);
-    let git = gathered.git.is_some();
-    let manifest = Manifest::new(git, gathered.git.unwrap_or_default(), entries);
-    base.commit(manifest, &pack)?;
+    base.commit(Manifest::new(gathered.git, entries), &pack)?;
     Ok(imported)
 }
 

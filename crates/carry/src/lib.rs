@@ -15,7 +15,8 @@
 //! - Nothing of the host's `.git` enters a workspace; a repository there is made from nothing, with one commit.
 //! - No git command runs in a workspace, and nothing of its `.git` is read.
 //! - No path reaches the host that [`Rel::new`] did not take, and none is reached through a link.
-//! - No link is carried back to the host.
+//! - No link is carried back to the host, and no file that the box made and git on the host would ignore.
+//! - An import overwrites nothing that the box wrote after it was looked at.
 //! - No file of the host is overwritten or removed: it is moved aside, looked at, and only then let go.
 //! - The baseline changes by an import, and by [`Changes::settle`] after an apply; it is replaced whole or not at all.
 //! - Every walk, list, read and program has a cap or a deadline.

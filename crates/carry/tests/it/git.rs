@@ -261,3 +261,70 @@ fn files_go_to_the_owner_that_was_named() {
         assert_eq!((metadata.uid(), metadata.gid()), (12345, 12346), "{path}");
     }
 }
+
+#[test]
+fn what_is_ignored_further_up_is_not_carried_back() {
+    let world = World::new();
+    let host = world.host();
+    repository(&host);
+    put(&host, ".gitignore", "*.log\n/part/deep/out/\n!keep.log\nsecret\n");
+    put(&host, "part/.gitignore", "*.tmp\n");
+    put(&host, "part/deep/.gitignore", "!fine.tmp\n");
+    put(&host, "part/deep/a.txt", "a");
+    put(&host, "part/deep/tracked.log", "t");
+    put(&host, "local", "*.own\n");
+    put(&host, ".git/info/exclude", "/part/deep/private\n/private2\n");
+    git_must(&host, &["config", "core.excludesFile", host.join("local").to_str().unwrap()]);
+    git_must(&host, &["add", "-f", "part/deep/tracked.log"]);
+    world.import_from(host.join("part/deep")).unwrap();
+    assert_eq!(names(&world), [".gitignore", "a.txt", "tracked.log"]);
+
+    let workspace = world.workspace();
+    let made = ["x.log", "sub/x.log", "out/x", "x.tmp", "private", "x.own", "sub/secret", ":(top)x.log"];
+    for name in made {
+        put(&workspace, name, "x");
+    }
+    let wanted = ["fine.tmp", "keep.log", "private2", "sub/out/x", ":(glob)x"];
+    for name in wanted.into_iter().chain(["tracked.log", "a.txt"]) {
+        put(&workspace, name, "wanted");
+    }
+    let check = || {
+        let changes = world.changes().unwrap();
+        let mut paths: Vec<_> = changes.files.iter().map(|change| change.path.to_string()).collect();
+        let mut expected = [&wanted[..], &["tracked.log", "a.txt"]].concat();
+        paths.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(paths, expected);
+        assert_eq!(changes.ignored, Some(made.len()));
+        changes
+    };
+    check();
+    // The host's git agrees.
+    world.apply_to(&host.join("part/deep")).unwrap();
+    let is_ignored = |name| {
+        let name = format!("part/deep/{name}");
+        git(&host, &["check-ignore", "-q", "--no-index", &name]).status.success()
+    };
+    assert!(made.into_iter().all(is_ignored) && !wanted.into_iter().any(is_ignored));
+    // A `.gitignore` that is not carried back leaves the host's own where it is.
+    fs::remove_file(workspace.join(".gitignore")).unwrap();
+    symlink("a.txt", workspace.join(".gitignore")).unwrap();
+    check();
+}
+
+#[test]
+fn a_part_of_a_worktree_that_was_pruned_is_not_taken_for_none() {
+    let world = World::new();
+    let main = world.at("main");
+    repository(&main);
+    fs::remove_dir(world.host()).unwrap();
+    git_must(&main, &["worktree", "add", "-q", "../host"]);
+    put(&world.host(), "sub/deep/.env", CANARY);
+    fs::remove_dir_all(main.join(".git/worktrees")).unwrap();
+    for from in [world.host(), world.host().join("sub"), world.host().join("sub/deep")] {
+        let refused = world.import_from(from).unwrap_err();
+        assert!(matches!(refused, CarryError::Git { .. }), "{refused}");
+        assert!(refused.to_string().contains("host/.git leads to no repository"), "{refused}");
+    }
+    assert!(tree(&world.workspace()).is_empty());
+}
