@@ -80,6 +80,20 @@ impl Change {
             (Some(_), Some(_)) => Kind::Modified,
         }
     }
+
+    /// What is written and shown of it: equal contents of several files are, each time.
+    fn bytes(&self) -> u64 {
+        let size = |node: &Option<Node>| match node {
+            Some(Node::File { size, .. }) => *size,
+            Some(Node::Link { .. }) | None => 0,
+        };
+        match self.kind() {
+            Kind::Mode => 0,
+            Kind::Added | Kind::Modified | Kind::Deleted => {
+                size(&self.before).saturating_add(size(&self.after))
+            }
+        }
+    }
 }
 
 pub fn changes(compare: &Compare<'_>) -> Result<Changes, CarryError> {
@@ -95,7 +109,7 @@ pub fn changes(compare: &Compare<'_>) -> Result<Changes, CarryError> {
         Pack::unnamed(base.directory()).map_err(|source| CarryError::system("keep the changes", source))?;
     let changes =
         Changes { files: Vec::new(), left_out: Listed::default(), ignored: Some(0), incomplete: false, pack };
-    let mut comparing = Comparing { root, place, base, limits, stop, changes };
+    let mut comparing = Comparing { root, place, base, limits, stop, bytes: 0, changes };
     let mut met = comparing.walk()?;
     comparing.look_for_deleted(&mut met)?;
     comparing.leave_out_ignored(git, &mut met);
@@ -126,6 +140,8 @@ struct Comparing<'a> {
     base: Base,
     limits: &'a Limits,
     stop: &'a AtomicBool,
+    /// Of all changes so far.
+    bytes: u64,
     changes: Changes,
 }
 
@@ -322,6 +338,7 @@ impl Comparing<'_> {
             let failed = |source| CarryError::system("keep the changes", source);
             self.changes.pack.take(&mut bytes.as_slice(), u64::MAX, self.stop).map_err(failed)?;
         }
+        self.bytes = self.bytes.saturating_add(change.bytes());
         self.changes.files.push(change);
         let files = &self.changes.files;
         let too_much = |cap, found, allowed| {
@@ -336,8 +353,8 @@ impl Comparing<'_> {
         }
         // Before and after.
         let allowed = self.limits.bytes.saturating_mul(2);
-        if self.changes.pack.end() > allowed {
-            return too_much(Cap::Bytes, self.changes.pack.end(), allowed);
+        if self.bytes > allowed {
+            return too_much(Cap::Bytes, self.bytes, allowed);
         }
         Ok(())
     }
