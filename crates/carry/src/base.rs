@@ -61,6 +61,21 @@ pub(crate) struct Base {
 
 impl Base {
     pub(crate) fn open(at: &Path) -> Result<Self, CarryError> {
+        let (base, damaged) = Self::open_anyway(at)?;
+        damaged.map_or(Ok(base), |why| Err(CarryError::Damaged(why)))
+    }
+
+    /// One whose manifest cannot be read is as good as none: for an import that replaces everything.
+    pub(crate) fn open_or_forget(at: &Path) -> Result<Self, CarryError> {
+        let (mut base, damaged) = Self::open_anyway(at)?;
+        if damaged.is_some() {
+            // Behind all packs there are, so that they go once nothing names them.
+            base.manifest.next = last_pack(at).map_or(0, |last| last.saturating_add(1));
+        }
+        Ok(base)
+    }
+
+    fn open_anyway(at: &Path) -> Result<(Self, Option<io::Error>), CarryError> {
         let failed = |source| CarryError::system("open the baseline of the session", source);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(at).map_err(failed)?;
         let directory = File::open(at).map_err(failed)?;
@@ -71,12 +86,14 @@ impl Base {
             }
             Err(other) => return Err(failed(other.into())),
         };
-        let (manifest, found) = match fs::read(at.join(MANIFEST)) {
-            Ok(bytes) => (parse(&bytes).map_err(CarryError::Damaged)?, true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (Manifest::default(), false),
+        let mut damaged = None;
+        let found = match fs::read(at.join(MANIFEST)) {
+            Ok(bytes) => parse(&bytes).map_err(|why| damaged = Some(why)).ok(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
         };
-        Ok(Self { at: at.to_owned(), _lock: lock, manifest, found })
+        let (found, manifest) = (found.is_some(), found.unwrap_or_default());
+        Ok((Self { at: at.to_owned(), _lock: lock, manifest, found }, damaged))
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -108,8 +125,9 @@ impl Base {
         pack.settle().map_err(failed)?;
         manifest.next = number + 1;
         let mut known = std::mem::take(&mut self.manifest.contents);
+        // The newest is known to be sound.
         for (digest, offset, size) in pack.held() {
-            known.entry(digest).or_insert(Where { pack: number, offset, size });
+            known.insert(digest, Where { pack: number, offset, size });
         }
         manifest.contents = manifest
             .entries
@@ -138,6 +156,14 @@ impl Base {
     fn pack(&self, number: u32) -> PathBuf {
         self.at.join(format!("{number}.pack"))
     }
+}
+
+fn last_pack(at: &Path) -> Option<u32> {
+    let numbers = fs::read_dir(at)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".pack")?.parse().ok());
+    numbers.max()
 }
 
 fn missing(digest: &Digest) -> CarryError {

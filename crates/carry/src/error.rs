@@ -48,7 +48,7 @@ pub enum CarryError {
     )]
     NoBaseline,
     #[error(
-        "the baseline of the session is damaged, so its changes cannot be told; import the workspace anew"
+        "the baseline of the session is damaged, so its changes cannot be told; import the workspace anew with `replace`: what the host has is then as on the host"
     )]
     Damaged(#[source] io::Error),
     #[error("another import or export works on {path}; try again in a moment")]

@@ -18,7 +18,7 @@
 
 mod workspace;
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -104,7 +104,10 @@ pub enum Repository {
 
 pub fn import(import: Import<'_>) -> Result<Imported, CarryError> {
     let Import { from, into, base, limits, git, owner, existing, stop, progress } = import;
-    let mut base = Base::open(&base)?;
+    let mut base = match existing {
+        Existing::Refuse => Base::open(&base)?,
+        Existing::Replace => Base::open_or_forget(&base)?,
+    };
     let host = open(&from)?;
     // Not in the middle of an export. A file system that knows no locks knows no exports either.
     let lock = Lock::take(host.as_fd(), FlockOperation::NonBlockingLockShared);
@@ -145,8 +148,16 @@ pub fn import(import: Import<'_>) -> Result<Imported, CarryError> {
         (false, None) => Repository::None,
     };
     let mut entries = std::mem::take(&mut base.manifest.entries);
-    let present: BTreeMap<&Rel, &Node> = files.iter().map(|(path, node)| (path, node)).collect();
-    let gone = entries.keys().filter(|path| !present.contains_key(path)).cloned().collect();
+    let present: HashSet<&Rel> = files.iter().map(|(path, _)| path).collect();
+    if existing == Existing::Replace {
+        // Begun anew where it was damaged: what cannot be told any more is not asked for again.
+        let sound = |node: &Node| match node {
+            Node::File { digest, .. } => base.content(digest).is_ok(),
+            Node::Link { .. } => true,
+        };
+        entries.retain(|path, node| present.contains(path) || sound(node));
+    }
+    let gone = entries.keys().filter(|path| !present.contains(path)).cloned().collect();
     let imported = Imported {
         files: files.len(),
         bytes: files.iter().map(|(_, node)| bytes(node)).sum(),
