@@ -233,6 +233,10 @@ impl Agent for OpenCode {
         let session = |id: String| SessionRef { id, directory: directory.clone() };
         if let Some(known) = known {
             match self.get::<wire::Session>(&Path::session(known, "", directory)?).await {
+                Ok(found) if found.id != *known => {
+                    let what = "it answered with another conversation than it was asked for".to_owned();
+                    return Err(AgentError::Protocol { what });
+                }
                 Ok(found) => {
                     return Ok(AgentSession { session: session(found.id), origin: Origin::Reused });
                 }
@@ -253,8 +257,10 @@ impl Agent for OpenCode {
 
     async fn prompt(&self, intent: &PromptIntent) -> Result<Delivery, AgentError> {
         let delivery = self.deliver(intent).await?;
-        let message = intent.prompt.message.clone();
-        *self.delivered.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        if delivery == Delivery::Delivered {
+            let message = intent.prompt.message.clone();
+            *self.delivered.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        }
         Ok(delivery)
     }
 

@@ -157,7 +157,14 @@ impl Asked {
             match race(self.more(port, daemon), daemon.readable()).await {
                 First::Left(Ok(())) => {}
                 First::Left(Err(More::Port(error))) => return Err(error),
-                First::Left(Err(More::Daemon(error))) => return Ok(Heard::Lost(error)),
+                // It may have answered before it went, without waiting for the rest.
+                First::Left(Err(More::Daemon(error))) => match daemon.try_read(&mut buffer) {
+                    Ok(read) if read > 0 => {
+                        buffer.truncate(read);
+                        return Ok(Heard::Answer(buffer));
+                    }
+                    Ok(_) | Err(_) => return Ok(Heard::Lost(error)),
+                },
                 First::Right(ready) => {
                     ready?;
                     match daemon.try_read(&mut buffer) {

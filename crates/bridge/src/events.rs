@@ -61,6 +61,8 @@ struct State {
     path: Arc<str>,
     /// The agent tells us.
     open: bool,
+    /// It has told us before, in another stream.
+    told: bool,
     /// Which taker it is.
     taker: u64,
 }
@@ -80,7 +82,13 @@ impl Events {
             let both = [b"opencode:", password.as_bytes()].concat();
             format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(both))
         });
-        let state = Mutex::new(State { kept: Kept::new(KEPT), path: Arc::from(""), open: false, taker: 0 });
+        let state = Mutex::new(State {
+            kept: Kept::new(KEPT),
+            path: Arc::from(""),
+            open: false,
+            told: false,
+            taker: 0,
+        });
         Self { agent, authorization, state, news: watch::Sender::new(()) }
     }
 
@@ -209,7 +217,13 @@ impl Events {
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut body = timeout(HEAD, head(&mut agent, &mut buffer)).await.map_err(io::Error::from)??;
         *opened = true;
-        self.change(|state| state.open = *state.path == *path);
+        self.change(|state| {
+            state.open = *state.path == *path;
+            // Nobody told us what happened since the one before had ended.
+            if std::mem::replace(&mut state.told, true) {
+                state.kept.lost();
+            }
+        });
         let mut cutter = Cutter::new(LARGEST);
         loop {
             let goes_on = body.decode(&buffer, |data| self.keep(&mut cutter, data))?;

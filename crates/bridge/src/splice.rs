@@ -32,8 +32,9 @@ pub(crate) async fn splice(
         match race(&mut down, &mut up).await {
             First::Left(ended) => ended?,
             First::Right(ended) => {
-                ended?;
-                return down.await;
+                // Also where the daemon takes no more: it may have said why.
+                let all = down.await;
+                return ended.and(all);
             }
         }
     }

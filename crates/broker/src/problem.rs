@@ -61,7 +61,9 @@ impl Problem {
             Self::NotJson | Self::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Stalled => StatusCode::REQUEST_TIMEOUT,
-            Self::Refused(_) => StatusCode::FORBIDDEN,
+            // Not 401 or 403: those are about keys.
+            Self::Refused(Refusal::Cap(_)) => StatusCode::PAYMENT_REQUIRED,
+            Self::Refused(Refusal::NoRun) => StatusCode::FORBIDDEN,
             Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::Unusable { .. } | Self::Silent { .. } | Self::Redirects { .. } | Self::OddAnswer { .. } => {
                 StatusCode::FAILED_DEPENDENCY

@@ -53,6 +53,8 @@ use socket::{OwnDoor, Socket};
 const MOST_ARRIVING: usize = 64;
 /// How long processes may take to end.
 const ENDING: Duration = Duration::from_secs(6);
+/// How long calls of boxes may take to end.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// What is to run.
 #[derive(Debug)]
@@ -314,9 +316,12 @@ async fn receive(mut boxes: mpsc::Receiver<Arrival>, front: Arc<Front>, stop: Ca
             // Held until the connection has ended, however it does.
             let _served = served;
             let Ok(stream) = tokio::net::UnixStream::from_std(stream) else { return };
+            let late = stop.clone();
             tokio::select! {
                 () = front.serve_box(stream, guest, stop) => {}
                 () = end.cancelled() => {}
+                // What is under way may end; a stream that stands open does not.
+                () = async { late.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => {}
             }
         });
     }

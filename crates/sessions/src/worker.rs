@@ -204,7 +204,11 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
             return Ok(Step::Leave(Left::Trouble));
         }
         Ok(match persist("terminate", || store.terminated(lease, world.now())).await? {
-            TerminatedOutcome::Done | TerminatedOutcome::Fenced => Step::Leave(Left::Done),
+            TerminatedOutcome::Done => {
+                self.shared.rooms.forget(&self.session);
+                Step::Leave(Left::Done)
+            }
+            TerminatedOutcome::Fenced => Step::Leave(Left::Done),
             // Somebody wants its directories gone as well, or a run came back: looked at anew.
             TerminatedOutcome::NotTerminating | TerminatedOutcome::StillRunning => Step::On,
         })

@@ -81,8 +81,12 @@ pub trait Rooms: Send + Sync + 'static {
         directories: &SessionDirs,
     ) -> Result<(), String>;
 
-    /// The agent's own conversation of a session: no other session's box may speak for it.
-    fn converses(&self, session: &SessionId, conversation: &str);
+    /// The agent's own conversation of a session: from now on no other session's box may speak for it. False: it is
+    /// another session's.
+    fn converses(&self, session: &SessionId, conversation: &str) -> bool;
+
+    /// The session is over, and nothing of it is asked for any more.
+    fn forget(&self, session: &SessionId);
 
     /// Nothing of the session is reached any more. Idempotent.
     fn unmoor(&self, session: &SessionId);

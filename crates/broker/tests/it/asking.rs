@@ -212,7 +212,7 @@ async fn a_run_without_budget_asks_nobody() {
     for cap in [Cap::Requests, Cap::Tokens] {
         *lock(&rig.meter.refusal) = Some(Refusal::Cap(cap));
         let text = rig.post(CHAT, "{}").await;
-        assert_code(&text, 403, "run_budget_exceeded");
+        assert_code(&text, 402, "run_budget_exceeded");
         assert!(json(&text)["error"]["message"].as_str().unwrap().contains(cap.setting()), "{text}");
     }
     assert_eq!(provider.seen().len(), 0);

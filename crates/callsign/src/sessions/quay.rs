@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::unix::net::UnixListener as StdListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::{Opening, Since, Way};
 use broker::{
@@ -119,6 +119,12 @@ impl Quays {
         self.lock().remove(session);
     }
 
+    /// The session is over.
+    pub fn forget(&self, session: &SessionId) {
+        self.unmoor(session);
+        self.threads.forget(session);
+    }
+
     pub fn way(&self, session: &SessionId) -> Option<Arc<dyn Way>> {
         let hub = Arc::clone(&self.lock().get(session)?.hub);
         Some(Arc::new(ThroughHub(hub)))
@@ -126,14 +132,16 @@ impl Quays {
 
     fn make(&self, plan: &Plan<'_>) -> Result<Moored, String> {
         let Plan { session, settings, access, directories, key } = plan;
+        let broker = self.broker(plan)?;
+        let guest = Arc::new(self.guest(session, settings, access, directories)?);
+        let proxy = self.egress(session, settings)?;
+        // Last, and all at once: those of a quay before are gone with it.
         let asked = [tether::CONTROL, tether::MODEL, tether::MCP, tether::EGRESS];
         let unmade = |error: std::io::Error| format!("the sockets of the box cannot be made: {error}");
         let mut sockets = Sockets::make(&directories.sockets(), &asked).map_err(unmade)?;
         let mut take = |name: &str| sockets.take(name).ok_or_else(|| format!("there is no socket {name}"));
         let (control, model) = (take(tether::CONTROL)?, take(tether::MODEL)?);
         let (mcp, egress) = (take(tether::MCP)?, take(tether::EGRESS)?);
-        let broker = self.broker(plan)?;
-        let guest = Arc::new(self.guest(session, settings, access, directories)?);
         let hub = Arc::new(Hub::new(control).map_err(unmade)?);
         // Whatever fails from here on ends what has begun.
         let end = self.stop.child_token();
@@ -152,24 +160,32 @@ impl Quays {
             async move {
                 // It moves to another thread, and counts here until it has been served there.
                 let (served, done) = oneshot::channel();
+                let gone = end.clone();
                 if let Ok(stream) = stream.into_std()
                     && gateway.send(Arrival { stream, guest, end, served }).await.is_ok()
                 {
-                    let _dropped = done.await;
+                    // At the end nobody is waited for: that thread may wait for this one.
+                    tokio::select! {
+                        _dropped = done => {}
+                        () = gone.cancelled() => {}
+                    }
                 }
             }
         })?;
+        self.accept(egress, &end, move |stream, stop| Arc::clone(&proxy).serve(stream, stop))?;
+        let (settings, key) = ((*settings).clone(), key.clone());
+        Ok(Moored { hub, token: access.token.clone(), settings, key, _end: begun })
+    }
+
+    fn egress(&self, session: &Session, settings: &SessionSettings) -> Result<Arc<Egress>, String> {
         let allow = match &settings.egress {
             // One who has the network itself has no use for this.
             Reach::None | Reach::Open => Allow::Hosts(Vec::new()),
             Reach::Hosts(hosts) => Allow::Hosts(hosts.clone()),
         };
-        let notes = Arc::new(Log { session: session.id.clone() });
+        let notes = Arc::new(Log { session: session.id.clone(), told: Mutex::default() });
         let options = EgressOptions { allow, notes, tasks: self.tasks.clone() };
-        let proxy = Egress::new(options).map_err(|error| error.to_string())?;
-        self.accept(egress, &end, move |stream, stop| Arc::clone(&proxy).serve(stream, stop))?;
-        let (settings, key) = ((*settings).clone(), key.clone());
-        Ok(Moored { hub, token: access.token.clone(), settings, key, _end: begun })
+        Egress::new(options).map_err(|error| error.to_string())
     }
 
     /// Accepts until the quay is gone.
@@ -340,23 +356,74 @@ impl Ticket for Asked {
     }
 }
 
-/// What a box wanted to reach.
+/// What a box wanted to reach. It asks as fast as it likes, and nobody reads that much.
 #[derive(Debug)]
 struct Log {
     session: SessionId,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    since: Option<Instant>,
+    lines: u32,
+    untold: u32,
+}
+
+/// Lines in a minute.
+const MOST_LINES: u32 = 20;
+
+impl Told {
+    /// Whether another line may be written; and how many were not, where that is to be told with it.
+    fn may(&mut self, now: Instant) -> Option<u32> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_mins(1)) {
+            let untold = self.untold;
+            *self = Self { since: Some(now), lines: 1, untold: 0 };
+            return Some(untold);
+        }
+        self.lines += 1;
+        if self.lines > MOST_LINES {
+            self.untold = self.untold.saturating_add(1);
+            return None;
+        }
+        Some(0)
+    }
 }
 
 impl Notes for Log {
     fn decided(&self, decided: Decided) {
         let Decided { host, port, verdict } = decided;
         let session = &self.session;
+        let may = || self.told.lock().unwrap_or_else(PoisonError::into_inner).may(Instant::now());
         match verdict {
-            Verdict::Refused(why) => tracing::info!(%session, host, port, "not reached: {why}"),
-            Verdict::Failed(why) => tracing::info!(%session, host, port, "could not be reached: {why}"),
+            Verdict::Refused(why) => {
+                if let Some(untold) = may() {
+                    tracing::info!(%session, host, port, untold, "not reached: {why}");
+                }
+            }
+            Verdict::Failed(why) => {
+                if let Some(untold) = may() {
+                    tracing::info!(%session, host, port, untold, "could not be reached: {why}");
+                }
+            }
             Verdict::Opened => tracing::debug!(%session, host, port, "reached"),
             Verdict::Closed { sent, received } => {
                 tracing::debug!(%session, host, port, sent, received, "left");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_fills_no_log() {
+        let (mut told, begin) = (Told::default(), Instant::now());
+        let lines = (0..1000).filter(|_| told.may(begin).is_some()).count();
+        assert_eq!(lines, usize::try_from(MOST_LINES).unwrap());
+        assert_eq!(told.may(begin + Duration::from_mins(1)), Some(1000 - MOST_LINES));
+        assert_eq!(told.may(begin + Duration::from_mins(1)), Some(0));
     }
 }

@@ -81,8 +81,16 @@ impl Rooms for LocalRooms {
         BASE64_URL_SAFE_NO_PAD.encode(digest)
     }
 
-    fn converses(&self, session: &SessionId, conversation: &str) {
-        self.quays.threads.assign(conversation, session);
+    fn converses(&self, session: &SessionId, conversation: &str) -> bool {
+        let own = self.quays.threads.claim(conversation, session);
+        if own {
+            self.quays.threads.assign(conversation, session);
+        }
+        own
+    }
+
+    fn forget(&self, session: &SessionId) {
+        self.quays.forget(session);
     }
 
     fn access(&self, settings: &SessionSettings) -> Result<Access, String> {

@@ -54,7 +54,12 @@ impl Settler for FromVariables {
                 WorkspaceError::OutsideRoots { .. } => {
                     format!("{error}; whoever runs callsign can add one to `roots` of [workspace]")
                 }
-                other => other.to_string(),
+                WorkspaceError::Missing
+                | WorkspaceError::ControlCharacter { .. }
+                | WorkspaceError::BadUri { .. }
+                | WorkspaceError::NotAbsolute { .. }
+                | WorkspaceError::Unreachable { .. }
+                | WorkspaceError::NotADirectory { .. } => error.to_string(),
             })?;
         if let Some(other) = &resolved.differs {
             tracing::info!(named = %resolved.path.display(), other, "a call names another workspace than its session's");

@@ -38,13 +38,21 @@ impl Threads {
         true
     }
 
-    /// It is this session's, whoever said so of another: that is on disk.
+    /// It is this session's, whoever said so of another: that is on disk. It is not forgotten for others that it names.
     pub fn assign(&self, thread: &str, session: &SessionId) {
-        if !self.claim(thread, session) {
-            let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.owners.insert(thread.to_owned(), session.clone());
-            inner.of_session.entry(session.clone()).or_default().push_back(thread.to_owned());
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inner { owners, of_session } = &mut *inner;
+        if let Some(before) = owners.insert(thread.to_owned(), session.clone())
+            && let Some(named) = of_session.get_mut(&before)
+        {
+            named.retain(|named| named != thread);
         }
+    }
+
+    pub fn forget(&self, session: &SessionId) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.of_session.remove(session);
+        inner.owners.retain(|_, owner| owner != session);
     }
 }
 
@@ -77,5 +85,12 @@ mod tests {
         }
         assert!(!threads.claim("ses_a", &session(2)));
         assert_eq!(threads.0.lock().unwrap().owners.len(), MOST + 1);
+        threads.assign("ses_root", &session(2));
+        for number in 0..3 * MOST {
+            assert!(threads.claim(&format!("ses_more_{number}"), &session(2)));
+        }
+        assert!(!threads.claim("ses_root", &session(1)), "the root is kept");
+        threads.forget(&session(2));
+        assert_eq!(threads.0.lock().unwrap().owners.len(), 1);
     }
 }

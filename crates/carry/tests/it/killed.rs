@@ -210,10 +210,10 @@ fn meddle(host: &Path, somebody: Somebody) -> BTreeMap<PathBuf, Item> {
 
 #[test]
 fn killed_before_each_change_and_again_before_each_of_recovering() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        println!("there is no strace here, so this showed nothing; the test above kills by the clock");
-        return;
-    }
+    assert!(
+        Command::new("strace").arg("-V").output().is_ok(),
+        "strace is missing; `cargo xtask tools` installs it"
+    );
     let world = World::in_memory();
     small_work(&world);
     let (before, after) = (tree(&world.host()), tree(&world.workspace()));

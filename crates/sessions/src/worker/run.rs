@@ -236,6 +236,10 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             }
             Origin::New => {}
         }
+        if !self.worker.shared.rooms.converses(&self.session.id, &found.session.id) {
+            let message = "the agent names a conversation that is another session's".to_owned();
+            return Ok(Err(Failed { ends_box: true, ..failed("agent_protocol", message) }));
+        }
         if self.session.agent_session.as_deref() != Some(found.session.id.as_str()) {
             let Shared { store, .. } = &*self.worker.shared;
             let write = || store.set_agent_session(self.lease, &found.session.id);
@@ -243,7 +247,6 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
                 return Ok(Ok(None));
             }
         }
-        self.worker.shared.rooms.converses(&self.session.id, &found.session.id);
         Ok(Ok(Some(found.session)))
     }
 

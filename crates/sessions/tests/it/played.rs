@@ -323,7 +323,11 @@ impl Rooms for PlayedRooms {
         String::new()
     }
 
-    fn converses(&self, _: &SessionId, _: &str) {}
+    fn converses(&self, _: &SessionId, _: &str) -> bool {
+        true
+    }
+
+    fn forget(&self, _: &SessionId) {}
 
     fn unmoor(&self, _: &SessionId) {}
 
