@@ -32,7 +32,8 @@ impl Host {
         let directory = self.files.path().join(name);
         fs::create_dir_all(&directory).expect("a directory");
         let git = |arguments: &[&str]| {
-            let done = Command::new("git").arg("-C").arg(&directory).args(arguments).output().expect("git runs");
+            let done =
+                Command::new("git").arg("-C").arg(&directory).args(arguments).output().expect("git runs");
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         };
         git(&["init", "--quiet"]);
@@ -97,7 +98,9 @@ async fn the_workspace_is_the_one_named_then_the_sessions_then_an_error() {
     let nested = |path: &str| json!({ "orbit": { "workspace": path } });
     let flat = |path: &str| json!({ "orbit.workspace": path });
     let legacy = (Era::Legacy, Announced::AtTheBeginning);
-    for (era, how) in [legacy, (Era::Legacy, Announced::WithEachRequest), (Era::Modern, Announced::WithEachRequest)] {
+    for (era, how) in
+        [legacy, (Era::Legacy, Announced::WithEachRequest), (Era::Modern, Announced::WithEachRequest)]
+    {
         // What the client announces, what the call names, and the directory or a part of the error.
         let rows: [(Value, Option<&str>, Result<&str, &str>); 9] = [
             (json!({}), None, Err("give one in the argument `workspace`")),
@@ -129,7 +132,11 @@ async fn the_workspace_is_the_one_named_then_the_sessions_then_an_error() {
                     let imported = imported.unwrap_or_else(|error| panic!("{row}: {error}"));
                     assert_eq!(imported["workspace"], expected, "{row}");
                     let exported = exported.unwrap_or_else(|error| panic!("{row}: {error}"));
-                    assert_eq!((&exported["workspace"], &exported["changed"]), (&json!(expected), &json!(0)), "{row}");
+                    assert_eq!(
+                        (&exported["workspace"], &exported["changed"]),
+                        (&json!(expected), &json!(0)),
+                        "{row}"
+                    );
                     let into = PathBuf::from(crate::rig::text(&blocking.session(&session)["workspace"]));
                     let code = fs::read_to_string(into.join("code.txt")).expect("it was imported");
                     assert!(code.contains(expected.rsplit('/').next().unwrap_or_default()), "{row}: {code}");
@@ -176,12 +183,14 @@ fn a_project_goes_in_is_worked_on_and_comes_back() {
     assert!(patch.contains("+more") && patch.contains("+new") && !patch.contains("secret.env"), "{patch}");
     assert_eq!((&exported["changed"], &exported["applied"]), (&json!(2), &json!(false)), "{exported}");
     assert!(!project.join("new.txt").exists(), "a patch changes nothing");
-    let check = Command::new("git").arg("-C").arg(&project).args(["apply", "--check", "-"]);
-    assert!(piped(check, &patch), "git does not take it:\n{patch}");
+    let mut check = Command::new("git");
+    check.arg("-C").arg(&project).args(["apply", "--check", "-"]);
+    assert!(piped(&mut check, &patch), "git does not take it:\n{patch}");
 
     // The user has gone on with the same file: nothing at all is applied.
     fs::write(project.join("code.txt"), "of the user\n").expect("a file");
-    let error = client.try_call("export_changes", arguments(json!({ "apply": true }))).expect_err("a conflict");
+    let error =
+        client.try_call("export_changes", arguments(json!({ "apply": true }))).expect_err("a conflict");
     assert_eq!(error["code"], "conflict", "{error}");
     assert!(said(&error).contains("code.txt"), "{error}");
     assert!(!project.join("new.txt").exists(), "all or nothing");

@@ -22,10 +22,14 @@ struct Place {
 
 /// A bridge that carries one port, and no daemon yet.
 fn place() -> Place {
+    place_of("egress")
+}
+
+fn place_of(name: &str) -> Place {
     let directory = directory();
     let sockets = directory.path().join("sockets");
     let port = port();
-    let carried = format!("{port}=model");
+    let carried = format!("{port}={name}");
     let args = ["--sockets", sockets.to_str().unwrap(), "--agent", "1", "--carry", &carried];
     let mut bridge = Bridge::start(&args, &["sh", "-c", "echo ready; exec sleep 600"]);
     assert_eq!(bridge.line(), "ready");
@@ -50,7 +54,7 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 async fn bytes_pass_both_ways() {
     let place = place();
     let mut daemon = Daemon::start(&place.sockets);
-    daemon.echo("model");
+    daemon.echo("egress");
     let mut stream = connect(place.port).await;
     for word in ["one", "two"] {
         stream.write_all(word.as_bytes()).await.unwrap();
@@ -67,7 +71,7 @@ async fn half_a_connection_may_end() {
     let place = place();
     let mut daemon = Daemon::start(&place.sockets);
     // Answers only when all was said.
-    daemon.serve("model", |mut stream| async move {
+    daemon.serve("egress", |mut stream| async move {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).await.unwrap();
         stream.write_all(format!("{} bytes", all.len()).as_bytes()).await.unwrap();
@@ -77,7 +81,7 @@ async fn half_a_connection_may_end() {
     let heard = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&heard);
     daemon.serve("mcp", |_| async {});
-    let listener = Sockets::make(&place.sockets, &["model"]).unwrap().take("model").unwrap();
+    let listener = Sockets::make(&place.sockets, &["egress"]).unwrap().take("egress").unwrap();
     let listener = UnixListener::from_std(listener).unwrap();
     daemon.tasks.spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -99,7 +103,7 @@ async fn half_a_connection_may_end() {
 async fn whoever_is_left_is_not_held_up_by_a_daemon_that_is_gone() {
     let place = place();
     let mut daemon = Daemon::start(&place.sockets);
-    daemon.serve("model", |mut stream| async move {
+    daemon.serve("egress", |mut stream| async move {
         stream.write_all(b"the end").await.unwrap();
     });
     let mut stream = connect(place.port).await;
@@ -119,7 +123,7 @@ async fn whoever_is_left_is_not_held_up_by_a_daemon_that_is_gone() {
 async fn a_hundred_at_once_do_not_mix() {
     let place = place();
     let mut daemon = Daemon::start(&place.sockets);
-    daemon.echo("model");
+    daemon.echo("egress");
     let before = place.bridge.resident();
     let mut clients = JoinSet::new();
     for seed in 0..100 {
@@ -139,7 +143,7 @@ async fn a_hundred_at_once_do_not_mix() {
 async fn more_than_a_place_for_wait_their_turn() {
     let place = place();
     let mut daemon = Daemon::start(&place.sockets);
-    daemon.echo("model");
+    daemon.echo("egress");
     let mut held = Vec::new();
     for _ in 0..256 {
         let mut stream = connect(place.port).await;
@@ -161,7 +165,7 @@ async fn a_request_made_before_the_daemon_is_there_is_late() {
     let starts = async {
         sleep(Duration::from_millis(700)).await;
         let mut daemon = Daemon::start(&place.sockets);
-        daemon.echo("model");
+        daemon.echo("egress");
         daemon
     };
     let (heard, _daemon) = soon(async { tokio::join!(asks, starts) }).await;
@@ -182,7 +186,7 @@ async fn a_daemon_that_stays_away_is_not_waited_for_for_ever() {
 async fn check_killed(length: usize, accepted: bool, read: usize) {
     let place = place();
     let said = pattern(length, 3);
-    let killed = Sockets::make(&place.sockets, &["model"]).unwrap().take("model").unwrap();
+    let killed = Sockets::make(&place.sockets, &["egress"]).unwrap().take("egress").unwrap();
     let killed = UnixListener::from_std(killed).unwrap();
     let asks = request(place.port, &said);
     let restarts = async {
@@ -195,7 +199,7 @@ async fn check_killed(length: usize, accepted: bool, read: usize) {
         }
         drop(killed);
         let mut daemon = Daemon::start(&place.sockets);
-        daemon.echo("model");
+        daemon.echo("egress");
         daemon
     };
     let (heard, _daemon) = soon(async { tokio::join!(asks, restarts) }).await;
@@ -213,14 +217,14 @@ async fn a_request_that_a_killed_daemon_had_not_read_is_late() {
 #[tokio::test]
 async fn a_request_that_a_killed_daemon_had_read_is_not_repeated() {
     let place = place();
-    let killed = Sockets::make(&place.sockets, &["model"]).unwrap().take("model").unwrap();
+    let killed = Sockets::make(&place.sockets, &["egress"]).unwrap().take("egress").unwrap();
     let killed = UnixListener::from_std(killed).unwrap();
     let mut asks = connect(place.port).await;
     asks.write_all(b"pay").await.unwrap();
     let (mut stream, _) = soon(killed.accept()).await.unwrap();
     soon(stream.read_exact(&mut [0; 3])).await.unwrap();
     drop((stream, killed));
-    let next = Sockets::make(&place.sockets, &["model"]).unwrap().take("model").unwrap();
+    let next = Sockets::make(&place.sockets, &["egress"]).unwrap().take("egress").unwrap();
     let next = UnixListener::from_std(next).unwrap();
     let mut all = Vec::new();
     soon(asks.read_to_end(&mut all)).await.unwrap();
@@ -230,11 +234,39 @@ async fn a_request_that_a_killed_daemon_had_read_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_model_is_asked_again_where_no_answer_had_begun_and_only_there() {
+    let place = place_of("model");
+    for begins in [false, true] {
+        let killed = Sockets::make(&place.sockets, &["model"]).unwrap().take("model").unwrap();
+        let killed = UnixListener::from_std(killed).unwrap();
+        let mut asks = connect(place.port).await;
+        asks.write_all(b"why").await.unwrap();
+        let (mut stream, _) = soon(killed.accept()).await.unwrap();
+        soon(stream.read_exact(&mut [0; 3])).await.unwrap();
+        if begins {
+            stream.write_all(b"be").await.unwrap();
+            soon(asks.read_exact(&mut [0; 2])).await.unwrap();
+        }
+        drop((stream, killed));
+        let mut daemon = Daemon::start(&place.sockets);
+        daemon.serve("model", |mut stream| async move {
+            let mut heard = [0; 3];
+            stream.read_exact(&mut heard).await.unwrap();
+            stream.write_all(&heard).await.unwrap();
+        });
+        let mut all = Vec::new();
+        soon(asks.read_to_end(&mut all)).await.unwrap();
+        let expected: &[u8] = if begins { b"" } else { b"why" };
+        assert_eq!(all, expected, "an answer had begun: {begins}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_comes_early_is_heard() {
     let place = place();
     let mut daemon = Daemon::start(&place.sockets);
     // Refuses without reading.
-    daemon.serve("model", |mut stream| async move {
+    daemon.serve("egress", |mut stream| async move {
         stream.write_all(b"too large").await.unwrap();
         stream.shutdown().await.unwrap();
         sleep(Duration::from_mins(1)).await;

@@ -21,7 +21,7 @@ async fn requests_are_late_and_never_lost_or_doubled_while_daemons_die() {
     let directory = directory();
     let sockets = directory.path().join("sockets");
     let port = port();
-    let carried = format!("{port}=model");
+    let carried = format!("{port}=egress");
     let args = ["--sockets", sockets.to_str().unwrap(), "--agent", "1", "--carry", &carried];
     let mut bridge = Bridge::start(&args, &["sh", "-c", "echo ready; exec sleep 600"]);
     assert_eq!(bridge.line(), "ready");
@@ -47,7 +47,7 @@ async fn requests_are_late_and_never_lost_or_doubled_while_daemons_die() {
         assert!(restarts < 500, "the clients do not come to an end");
         let mut daemon = Daemon::start(&sockets);
         let seen = Arc::clone(&seen);
-        daemon.serve("model", move |mut stream| {
+        daemon.serve("egress", move |mut stream| {
             let seen = Arc::clone(&seen);
             async move {
                 let mut all = Vec::new();
