@@ -177,13 +177,18 @@ impl Egress {
             return closing(text(StatusCode::BAD_REQUEST, wrong.text()));
         }
         if request.method() == Method::CONNECT {
-            return self.open(request, tunnel).await;
+            return self.open(request, watch, tunnel).await;
         }
         let response = self.pass_on(request, busy).await;
         if watch.is_last() { closing(response) } else { response }
     }
 
-    async fn open(&self, mut request: Request<Incoming>, tunnel: &Mutex<Option<Tunnel>>) -> Response<Body> {
+    async fn open(
+        &self,
+        mut request: Request<Incoming>,
+        watch: &Watch,
+        tunnel: &Mutex<Option<Tunnel>>,
+    ) -> Response<Body> {
         let target = match tunnel_target(request.uri()) {
             Ok(target) => target,
             Err(problem) => return closing(text(StatusCode::BAD_REQUEST, problem)),
@@ -196,6 +201,7 @@ impl Egress {
             Err(error) => return closing(self.failed(&target, &error)),
         };
         let noted = Noted::opened(&self.notes, target);
+        watch.becomes_a_tunnel();
         let inside = hyper::upgrade::on(&mut request);
         *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Tunnel { inside, outside, noted });
         Response::new(Either::Left(Full::default()))

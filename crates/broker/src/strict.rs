@@ -30,6 +30,8 @@ pub(crate) struct Watch {
     reader: Mutex<Option<Waker>>,
     /// The end of this request is not looked for: nothing behind it can be trusted.
     last: AtomicBool,
+    /// It is no HTTP any more.
+    tunnel: AtomicBool,
 }
 
 /// Why a head is not taken.
@@ -66,6 +68,12 @@ impl Watch {
     /// Whether the connection must end with this response.
     pub(crate) fn is_last(&self) -> bool {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// From here on it has a deadline of its own, over both directions. Not before: a box may have written its CONNECT
+    /// behind a request whose answer it does not take.
+    pub(crate) fn becomes_a_tunnel(&self) {
+        self.tunnel.store(true, Ordering::Release);
     }
 
     /// Whether an answer is under way. If so, `context` is woken when it is over.
@@ -224,8 +232,8 @@ impl<S> Strict<S> {
 
     fn written<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_pending() {
-            // A tunnel has a deadline of its own, over both directions.
-            if self.phase != Phase::Last && self.writing.is_over(IDLE, context) {
+            let tunnel = self.watch.tunnel.load(Ordering::Acquire);
+            if !tunnel && self.writing.is_over(IDLE, context) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         } else {
@@ -378,7 +386,27 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_tunnel_may_be_left_untaken() {
+        let rows = ["", "GET / HTTP/1.1\r\n\r\n", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"];
+        let rows = rows.into_iter().chain(["CONNECT a:1 HTTP/1.1\r\n\r\n", "a\n\n"]);
+        for (head, opened) in rows.flat_map(|head| [(head, false), (head, true)]) {
+            let (mut inside, outside) = tokio::io::duplex(64);
+            let watch = Arc::new(Watch::default());
+            let mut strict = Strict::new(outside, Arc::clone(&watch));
+            inside.write_all(head.as_bytes()).await.unwrap();
+            let _read = strict.read(&mut vec![0; head.len().max(1)][..head.len()]).await.unwrap();
+            if opened {
+                watch.becomes_a_tunnel();
+            }
+            let written = tokio::time::timeout(2 * IDLE, strict.write_all(&[0; 100])).await;
+            assert_eq!(written.is_err(), opened, "{head:?}: {written:?}");
+        }
+    }
 
     #[test]
     fn heads_that_parsers_read_differently_are_told_apart() {

@@ -11,14 +11,16 @@ use std::time::Duration;
 use broker::{Broker, BrokerOptions, Endpoint, Limits, Meter, Outcome, Refusal, Spent, Ticket, Upstream};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
+use http_body::Frame;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use model::settings::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,6 +47,39 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn answer(status: u16, content_type: &str, body: impl Into<Bytes>) -> Answer {
     let body = Full::new(body.into()).boxed();
     Response::builder().status(status).header("content-type", content_type).body(body).unwrap()
+}
+
+/// A stream of events whose pieces come when the test says.
+pub(crate) fn streamed(pieces: mpsc::Receiver<Bytes>) -> Answer {
+    let stream = futures_util::stream::unfold(pieces, |mut pieces| async move {
+        let piece = pieces.recv().await?;
+        Some((Ok(Frame::data(piece)), pieces))
+    });
+    let body = BoxBody::new(StreamBody::new(stream));
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+/// A stream of events without an end, and how much of it was taken.
+pub(crate) fn endless(taken: &Arc<AtomicUsize>) -> Answer {
+    let taken = Arc::clone(taken);
+    let pieces = futures_util::stream::repeat_with(move || {
+        taken.fetch_add(64 * 1024, Ordering::SeqCst);
+        Ok(Frame::data(Bytes::from(vec![b' '; 64 * 1024])))
+    });
+    let body = BoxBody::new(StreamBody::new(pieces));
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+/// It has come to a halt when nothing more is taken for a while. Returns how much was.
+pub(crate) async fn at_a_halt(taken: &AtomicUsize) -> usize {
+    eventually(|| (taken.load(Ordering::SeqCst) > 0).then_some(())).await;
+    loop {
+        let before = taken.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if taken.load(Ordering::SeqCst) == before {
+            return before;
+        }
+    }
 }
 
 /// A provider on this machine's loopback.

@@ -1,5 +1,7 @@
 //! A box that lies, smuggles, floods and dawdles. The provider hears nothing of it, and another box feels nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use broker::{Limits, Outcome};
@@ -7,7 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
 use crate::harness::{
-    Answer, Provider, Rig, Seen, TOKEN, answer, assert_code, assert_status, exchange, head, post,
+    Answer, Provider, Rig, Seen, TOKEN, answer, assert_code, assert_status, at_a_halt, endless, exchange,
+    head, lock, post,
 };
 
 const CHAT: &str = "/v1/chat/completions";
@@ -279,6 +282,28 @@ async fn a_body_that_stops_is_not_waited_for() {
     let mut back = String::new();
     stream.read_to_string(&mut back).await.unwrap();
     assert_code(&back, 408, "request_stalled");
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_takes_is_not_held_for_long() {
+    let line = &format!("POST {CHAT}");
+    let chunked = head(line, &format!("{JSON}Transfer-Encoding: chunked\r\n")) + "2\r\n{}\r\n0\r\n\r\n";
+    let tunnel = post(CHAT, "{}").replace("Connection: close\r\n", "") + &head("CONNECT a:1", "");
+    for request in [post(CHAT, "{}"), chunked, tunnel] {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&taken);
+        let provider = Provider::start(move |_| endless(&counter)).await;
+        let rig = Rig::to(provider.address);
+        let mut stream = rig.dial();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        at_a_halt(&taken).await;
+        tokio::time::pause(); // From here on only deadlines are waited for.
+        tokio::time::sleep(Duration::from_mins(6)).await;
+        let ended = lock(&rig.meter.spent).last().map(|spent| spent.outcome);
+        assert_eq!(ended, Some(Outcome::Gone), "{request:?}");
+        tokio::time::resume();
+        drop(stream);
+    }
 }
 
 #[tokio::test]
