@@ -21,7 +21,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use model::settings::Secret;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,6 +45,9 @@ const KEEP: Duration = Duration::from_secs(50);
 /// How much of a provider's own error is passed on, and how long it may take to come.
 const ERROR: usize = 256 * 1024;
 const ERROR_WAIT: Duration = Duration::from_secs(20);
+/// How much is read of an answer that the box did not wait for, and for how long: its usage comes last.
+const REST: usize = 256 * 1024;
+const REST_WAIT: Duration = Duration::from_secs(5);
 /// What one connection of the box may hold in memory.
 pub(crate) const BUFFER: usize = 128 * 1024;
 const HEADERS: usize = 100;
@@ -96,7 +100,7 @@ pub struct BrokerOptions {
     pub meter: Arc<dyn Meter>,
     /// The certificates that are trusted; without protocols of its own.
     pub tls: Arc<rustls::ClientConfig>,
-    /// Where connections to the provider run.
+    /// Where connections to the provider run, and where answers are read on that a box did not wait for.
     pub tasks: TaskTracker,
 }
 
@@ -110,7 +114,16 @@ pub struct Broker {
     limits: Limits,
     meter: Arc<dyn Meter>,
     client: Client<HttpsConnector<Connector>, Sent>,
-    connections: Semaphore,
+    connections: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+/// One connection of the box, as its requests need it.
+#[derive(Debug)]
+struct Line {
+    watch: Arc<Watch>,
+    place: Arc<OwnedSemaphorePermit>,
+    stop: CancellationToken,
 }
 
 impl fmt::Debug for Broker {
@@ -150,13 +163,13 @@ impl Broker {
             }
         };
         let connector = Connector(Arc::new(ToProvider(upstream.kind().written())));
-        let client = Client::builder(Tracked(tasks))
+        let client = Client::builder(Tracked(tasks.clone()))
             .pool_idle_timeout(KEEP)
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .build(HttpsConnector::from((connector, tls)));
-        let connections = Semaphore::new(limits.connections);
-        Ok(Arc::new(Self { upstream, key, authorization, token, limits, meter, client, connections }))
+        let connections = Arc::new(Semaphore::new(limits.connections));
+        Ok(Arc::new(Self { upstream, key, authorization, token, limits, meter, client, connections, tasks }))
     }
 
     /// Serves one connection of the box until it ends, or until what is under way has had its time after `stop`.
@@ -164,14 +177,14 @@ impl Broker {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok(_place) = self.connections.try_acquire() else {
+        let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else {
             return too_many(stream).await;
         };
-        let watch = Arc::new(Watch::default());
-        let io = TokioIo::new(Strict::new(stream, Arc::clone(&watch)));
+        let line = Line { watch: Arc::default(), place: Arc::new(place), stop: stop.clone() };
+        let io = TokioIo::new(Strict::new(stream, Arc::clone(&line.watch)));
         let service = service_fn(|request| {
-            let (broker, watch) = (&self, &watch);
-            async move { Ok::<_, Infallible>(broker.answer(request, watch).await) }
+            let (broker, line) = (&self, &line);
+            async move { Ok::<_, Infallible>(broker.answer(request, line).await) }
         });
         let mut connection = pin!(server().serve_connection(io, service));
         tokio::select! {
@@ -181,17 +194,20 @@ impl Broker {
         let _ended = tokio::time::timeout(DRAIN, connection).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, watch: &Arc<Watch>) -> Response<Body> {
-        let busy = Busy::new(watch);
+    async fn answer(&self, request: Request<Incoming>, line: &Line) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        let response = match self.check(&parts, &body, watch) {
-            Ok(route) => self.ask(&parts, route, body, busy).await,
+        let busy = Busy::new(&line.watch);
+        let response = match self.check(&parts, &body, &line.watch) {
+            Ok(route) => match self.ask(&parts, route, body).await {
+                Ok((response, open)) => self.pass_back(response, open, busy, line).await,
+                Err(problem) => closing(problem.response().map(Either::Left)),
+            },
             Err(problem) => {
                 drain(body).await;
                 closing(problem.response().map(Either::Left))
             }
         };
-        if watch.is_last() { closing(response) } else { response }
+        if line.watch.is_last() { closing(response) } else { response }
     }
 
     /// Everything that can be said before the body comes.
@@ -209,10 +225,7 @@ impl Broker {
         match route.endpoint {
             Endpoint::Models if http_body::Body::is_end_stream(body) => return Ok(route),
             Endpoint::Models => return Err(Problem::Malformed("this request has no body")),
-            Endpoint::ChatCompletions
-            | Endpoint::Completions
-            | Endpoint::Responses
-            | Endpoint::Embeddings => {}
+            Endpoint::ChatCompletions => {}
         }
         if parts.headers.contains_key(header::CONTENT_ENCODING) {
             return Err(Problem::Encoded);
@@ -233,26 +246,28 @@ impl Broker {
         scheme.eq_ignore_ascii_case(b"bearer ") && is_same(token, self.token.expose().as_bytes())
     }
 
-    async fn ask(&self, parts: &Parts, route: Route<'_>, body: Incoming, busy: Busy) -> Response<Body> {
+    /// Returns what the provider answers, with the ticket that is to end with it.
+    async fn ask(
+        &self,
+        parts: &Parts,
+        route: Route<'_>,
+        body: Incoming,
+    ) -> Result<(Response<Incoming>, Open), Problem> {
         let endpoint = route.endpoint;
-        let moved = Arc::new(Moved::new());
-        let (ticket, uri) = match (self.meter.begin(endpoint), self.upstream.uri(route.rest)) {
-            (Ok(ticket), Some(uri)) => (ticket, uri),
-            (Err(refusal), _) => {
+        let uri = self.upstream.uri(route.rest).ok_or(Problem::UnknownPath)?;
+        let ticket = match self.meter.begin(endpoint) {
+            Ok(ticket) => ticket,
+            Err(refusal) => {
                 drain(body).await;
-                return closing(Problem::Refused(refusal).response().map(Either::Left));
+                return Err(Problem::Refused(refusal));
             }
-            (Ok(_), None) => return Problem::UnknownPath.response().map(Either::Left),
         };
+        let moved = Arc::new(Moved::new());
         let mut open = Open::new(ticket, endpoint, Arc::clone(&moved));
         let sent = match endpoint {
             Endpoint::Models => Sent::nothing(&moved),
-            Endpoint::ChatCompletions
-            | Endpoint::Completions
-            | Endpoint::Responses
-            | Endpoint::Embeddings => Sent::new(body, self.limits.request, &moved),
+            Endpoint::ChatCompletions => Sent::new(body, self.limits.request, &moved).asking_for_usage(),
         };
-        let sent = if endpoint.has_stream_options() { sent.asking_for_usage() } else { sent };
         let mut request = Request::new(sent);
         *request.method_mut() = endpoint.method();
         *request.uri_mut() = uri;
@@ -264,7 +279,7 @@ impl Broker {
         match answered {
             Ok(response) => {
                 open.head_came();
-                self.pass_back(response, open, busy).await
+                Ok((response, open))
             }
             Err(problem) => {
                 tracing::debug!(
@@ -273,7 +288,7 @@ impl Broker {
                     "a request to the provider failed"
                 );
                 open.end(Outcome::NoAnswer, Came::default());
-                closing(problem.response().map(Either::Left))
+                Err(problem)
             }
         }
     }
@@ -297,6 +312,10 @@ impl Broker {
         match moved.fate() {
             Some(Fate::TooLarge) => return Problem::TooLarge,
             Some(Fate::Stalled | Fate::Broken) => return Problem::Stalled,
+            Some(Fate::NoObject) => return Problem::Malformed("the body is a JSON object"),
+            Some(Fate::UnclearStream) => {
+                return Problem::Malformed("`stream` is true or false, and is said once");
+            }
             None => {}
         }
         let host = self.host();
@@ -309,7 +328,13 @@ impl Broker {
         self.upstream.host().to_owned()
     }
 
-    async fn pass_back(&self, response: Response<Incoming>, mut open: Open, busy: Busy) -> Response<Body> {
+    async fn pass_back(
+        &self,
+        response: Response<Incoming>,
+        mut open: Open,
+        busy: Busy,
+        line: &Line,
+    ) -> Response<Body> {
         let (parts, body) = response.into_parts();
         let (status, scrub) = (parts.status, Scrub::new(self.key.as_ref()));
         let problem = if status.is_redirection() {
@@ -326,7 +351,14 @@ impl Broker {
         let headers = headers_back(&parts.headers, scrub.as_ref());
         let mut back = if status.is_success() {
             let content_type = parts.headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
-            let metered = Metered { open, received: 0, finder: UsageFinder::of(content_type) };
+            let metered = Metered {
+                open,
+                received: 0,
+                finder: UsageFinder::of(content_type),
+                tasks: self.tasks.clone(),
+                stop: line.stop.clone(),
+                _place: Arc::clone(&line.place),
+            };
             let returned = Returned::new(body, Box::new(metered), self.limits.silence, busy);
             Response::new(Either::Right(returned.without(scrub)))
         } else {
@@ -365,6 +397,44 @@ struct Metered {
     open: Open,
     received: u64,
     finder: Option<UsageFinder>,
+    /// Where the rest is read.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    /// What is still read is a connection of the box, as far as their number goes.
+    _place: Arc<OwnedSemaphorePermit>,
+}
+
+impl Metered {
+    fn end(&mut self, outcome: Outcome) {
+        let usage = self.finder.as_ref().and_then(UsageFinder::usage);
+        let events = self.finder.as_ref().map_or(0, UsageFinder::events);
+        self.open.end(outcome, Came { received: self.received, events, usage });
+    }
+
+    async fn read_on(mut self, mut rest: Incoming) {
+        let (stop, mut left) = (self.stop.clone(), REST);
+        let reading = async {
+            while let Some(Ok(frame)) = rest.frame().await {
+                let data = frame.into_data().unwrap_or_default();
+                self.data(&data);
+                left = left.saturating_sub(data.len());
+                if left == 0 {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            _enough = tokio::time::timeout(REST_WAIT, reading) => {}
+            () = stop.cancelled() => {}
+        }
+        self.end(Outcome::Gone);
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        self.end(Outcome::Gone);
+    }
 }
 
 impl Tally for Metered {
@@ -375,10 +445,17 @@ impl Tally for Metered {
         }
     }
 
-    fn ended(&mut self, outcome: Outcome) {
-        let usage = self.finder.as_ref().and_then(UsageFinder::usage);
-        let events = self.finder.as_ref().map_or(0, UsageFinder::events);
-        self.open.end(outcome, Came { received: self.received, events, usage });
+    fn ended(mut self: Box<Self>, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn left(self: Box<Self>, rest: Incoming) {
+        // Where nothing runs any more, or nothing can be found, it ends here.
+        if self.finder.is_some()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.tasks.clone().spawn_on(self.read_on(rest), &runtime);
+        }
     }
 }
 

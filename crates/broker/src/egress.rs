@@ -323,8 +323,12 @@ impl Tally for Counted {
         self.received += bytes.len() as u64;
     }
 
-    fn ended(&mut self, _outcome: Outcome) {
+    fn ended(mut self: Box<Self>, _outcome: Outcome) {
         self.noted.close(self.moved.bytes(), self.received);
+    }
+
+    fn left(self: Box<Self>, _rest: Incoming) {
+        self.ended(Outcome::Gone);
     }
 }
 

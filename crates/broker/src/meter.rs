@@ -70,12 +70,14 @@ pub struct Spent {
     /// Until the head of the answer. None: there was none.
     pub first_byte: Option<Duration>,
     pub took: Duration,
+    /// The provider got the whole request.
+    pub whole: bool,
 }
 
 impl Spent {
-    /// All tokens. Where the provider did not say, because the box asked it not to or left before the end, they are
-    /// estimated from bytes, rather too many than too few. Nothing is estimated where the provider refused, or has only
-    /// told which models it has.
+    /// All tokens. Where the provider did not say, because the box left long before the end or no answer came, they are
+    /// estimated from the bytes that were seen: what a model thought and did not say is not among them. Nothing is
+    /// estimated where the provider refused or had no whole request, or has only told which models it has.
     pub fn tokens(&self) -> u64 {
         if let Some(usage) = self.usage {
             return usage
@@ -85,11 +87,12 @@ impl Spent {
                 .saturating_add(usage.cache_read_tokens)
                 .saturating_add(usage.cache_write_tokens);
         }
-        let refused = match self.outcome {
-            Outcome::Answered | Outcome::Broken | Outcome::Gone => false,
-            Outcome::Rejected(_) | Outcome::NoAnswer => true,
+        let worked = match self.outcome {
+            Outcome::Answered | Outcome::Broken | Outcome::Gone => true,
+            Outcome::NoAnswer => self.whole,
+            Outcome::Rejected(_) => false,
         };
-        if refused || self.endpoint == Endpoint::Models {
+        if !worked || self.endpoint == Endpoint::Models {
             return 0;
         }
         // Each piece of a stream has a token at least, and much around it that is none.
@@ -152,6 +155,7 @@ impl Open {
                 usage,
                 first_byte: self.first_byte,
                 took: self.begun.elapsed(),
+                whole: self.moved.is_whole(),
             });
         }
     }
@@ -169,8 +173,9 @@ mod tests {
 
     #[track_caller]
     fn check(outcome: Outcome, endpoint: Endpoint, (sent, received, events): (u64, u64, u64), expected: u64) {
-        let took = Duration::ZERO;
-        let spent = Spent { endpoint, outcome, sent, received, events, usage: None, first_byte: None, took };
+        let (took, whole) = (Duration::ZERO, sent == 4000);
+        let (usage, first_byte) = (None, None);
+        let spent = Spent { endpoint, outcome, sent, received, events, usage, first_byte, took, whole };
         assert_eq!(spent.tokens(), expected, "{spent:?}");
         let said =
             RunUsage { input_tokens: 1, reasoning_tokens: 2, cache_read_tokens: 4, ..RunUsage::default() };
@@ -184,7 +189,8 @@ mod tests {
         check(Outcome::Gone, chat, (4000, 230 * 10, 10), 1000 + 10 + 75);
         check(Outcome::Broken, chat, (4000, 10, 10), 1010);
         check(Outcome::Rejected(StatusCode::BAD_REQUEST), chat, (4000, 800, 0), 0);
-        check(Outcome::NoAnswer, chat, (4000, 0, 0), 0);
+        check(Outcome::NoAnswer, chat, (4000, 0, 0), 1000);
+        check(Outcome::NoAnswer, chat, (3000, 0, 0), 0);
         check(Outcome::Answered, Endpoint::Models, (0, 800, 0), 0);
     }
 }

@@ -96,15 +96,16 @@ impl Problem {
             Self::Malformed(text) => (*text).to_owned(),
             Self::Token => "this is not the token of this session's box".to_owned(),
             Self::UnknownPath => {
-                "a box may ask its provider for chat/completions, completions, responses, embeddings and models"
-                    .to_owned()
+                "a box may ask its provider for chat/completions and models, and nothing else".to_owned()
             }
             Self::WrongMethod(method) => format!("this is answered to {method}"),
             Self::NotJson => "send Content-Type: application/json".to_owned(),
             Self::Encoded => "send the body without Content-Encoding".to_owned(),
             Self::TooLarge => "the request is larger than a box may send".to_owned(),
             Self::Stalled => "the request did not come to its end".to_owned(),
-            Self::Refused(Refusal::NoRun) => "no run of this session is at work, and only a run may ask its model".to_owned(),
+            Self::Refused(Refusal::NoRun) => {
+                "no run of this session is at work, and only a run may ask its model".to_owned()
+            }
             Self::Refused(Refusal::Cap(cap)) => {
                 let what = match cap {
                     Cap::Requests => "requests it may make",
@@ -123,7 +124,9 @@ impl Problem {
                 )
             }
             Self::Redirects { host } => {
-                format!("the provider at {host} redirects, which is not followed; set `base_url` to where it leads")
+                format!(
+                    "the provider at {host} redirects, which is not followed; set `base_url` to where it leads"
+                )
             }
             Self::OddAnswer { host } => {
                 format!("the provider at {host} answered in a way that it was not asked for")

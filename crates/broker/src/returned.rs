@@ -14,31 +14,35 @@ use crate::meter::Outcome;
 use crate::scrub::Scrub;
 use crate::strict::{Busy, Deadline};
 
-/// Who wants to know how an answer goes on.
+/// Who wants to know how an answer goes on. One of the two ends is told.
 pub(crate) trait Tally: fmt::Debug + Send {
     fn data(&mut self, bytes: &[u8]);
 
-    /// Called once.
-    fn ended(&mut self, outcome: Outcome);
+    fn ended(self: Box<Self>, outcome: Outcome);
+
+    /// The box did not wait for the end, and this is what it did not take.
+    fn left(self: Box<Self>, rest: Incoming);
 }
 
 #[derive(Debug)]
 pub(crate) struct Returned {
-    inner: Incoming,
-    tally: Box<dyn Tally>,
+    /// None once it is of no use.
+    inner: Option<Incoming>,
+    /// None once it was told the end.
+    tally: Option<Box<dyn Tally>>,
     scrub: Option<Scrub>,
     /// How long nothing may come.
     silence: Duration,
     deadline: Deadline,
-    ended: bool,
     _busy: Busy,
 }
 
 impl Returned {
     pub(crate) fn new(inner: Incoming, tally: Box<dyn Tally>, silence: Duration, busy: Busy) -> Self {
-        let deadline = Deadline::default();
-        let mut returned = Self { inner, tally, scrub: None, silence, deadline, ended: false, _busy: busy };
-        if returned.inner.is_end_stream() {
+        let (is_over, deadline) = (inner.is_end_stream(), Deadline::default());
+        let (inner, tally) = (Some(inner), Some(tally));
+        let mut returned = Self { inner, tally, scrub: None, silence, deadline, _busy: busy };
+        if is_over {
             returned.end(Outcome::Answered); // Nobody asks a body for more that says it has none.
         }
         returned
@@ -51,17 +55,24 @@ impl Returned {
     }
 
     fn end(&mut self, outcome: Outcome) {
-        if !std::mem::replace(&mut self.ended, true) {
-            self.tally.ended(outcome);
+        if let Some(tally) = self.tally.take() {
+            tally.ended(outcome);
         }
+    }
+
+    fn inner_is_over(&self) -> bool {
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     /// What may be passed on now.
     fn pass(&mut self, data: Bytes) -> Bytes {
-        self.tally.data(&data);
+        if let Some(tally) = &mut self.tally {
+            tally.data(&data);
+        }
+        let is_over = self.inner_is_over();
         let Some(scrub) = &mut self.scrub else { return data };
         let clean = scrub.pass(data);
-        if !self.inner.is_end_stream() {
+        if !is_over {
             return clean;
         }
         let rest = scrub.finish();
@@ -79,7 +90,8 @@ impl HttpBody for Returned {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         loop {
-            match Pin::new(&mut this.inner).poll_frame(context) {
+            let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+            match Pin::new(inner).poll_frame(context) {
                 Poll::Pending if this.deadline.is_over(this.silence, context) => {
                     this.end(Outcome::Broken);
                     return Poll::Ready(Some(Err("nothing came for too long".into())));
@@ -90,7 +102,7 @@ impl HttpBody for Returned {
                     // Trailers are left out: they are headers that nobody has looked at.
                     let Ok(data) = frame.into_data() else { continue };
                     let data = this.pass(data);
-                    if this.inner.is_end_stream() {
+                    if this.inner_is_over() {
                         this.end(Outcome::Answered);
                     }
                     if !data.is_empty() {
@@ -112,16 +124,18 @@ impl HttpBody for Returned {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ended && self.inner.is_end_stream()
+        self.tally.is_none() && self.inner_is_over()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.inner.as_ref().map_or_else(SizeHint::new, HttpBody::size_hint)
     }
 }
 
 impl Drop for Returned {
     fn drop(&mut self) {
-        self.end(Outcome::Gone);
+        if let (Some(tally), Some(rest)) = (self.tally.take(), self.inner.take()) {
+            tally.left(rest);
+        }
     }
 }

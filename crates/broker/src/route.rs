@@ -7,13 +7,11 @@ use crate::problem::Problem;
 /// Where the box finds its provider.
 const PREFIX: &str = "/v1";
 
-/// What is asked of a provider.
+/// What is asked of a provider: what OpenCode needs, and whose usage is told in the answer. Others let a provider work
+/// on when they are answered, and call elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     ChatCompletions,
-    Completions,
-    Responses,
-    Embeddings,
     /// The list of models, or one of them. Costs nothing.
     Models,
 }
@@ -21,16 +19,8 @@ pub enum Endpoint {
 impl Endpoint {
     pub(crate) fn method(self) -> Method {
         match self {
-            Self::ChatCompletions | Self::Completions | Self::Responses | Self::Embeddings => Method::POST,
+            Self::ChatCompletions => Method::POST,
             Self::Models => Method::GET,
-        }
-    }
-
-    /// Whether `stream_options` means something to it. `responses` tells its usage unasked.
-    pub(crate) fn has_stream_options(self) -> bool {
-        match self {
-            Self::ChatCompletions | Self::Completions => true,
-            Self::Responses | Self::Embeddings | Self::Models => false,
         }
     }
 }
@@ -52,9 +42,6 @@ pub(crate) fn route<'a>(method: &Method, uri: &'a Uri) -> Result<Route<'a>, Prob
     let rest = uri.path().strip_prefix(PREFIX).ok_or(Problem::UnknownPath)?;
     let endpoint = match rest {
         "/chat/completions" => Endpoint::ChatCompletions,
-        "/completions" => Endpoint::Completions,
-        "/responses" => Endpoint::Responses,
-        "/embeddings" => Endpoint::Embeddings,
         "/models" => Endpoint::Models,
         _ => match rest.strip_prefix("/models/") {
             Some(id) if is_model(id) => Endpoint::Models,
@@ -90,9 +77,6 @@ mod tests {
     #[test]
     fn what_a_provider_may_be_asked() {
         check("POST", "/v1/chat/completions", Ok((Endpoint::ChatCompletions, "/chat/completions")));
-        check("POST", "/v1/completions", Ok((Endpoint::Completions, "/completions")));
-        check("POST", "/v1/responses", Ok((Endpoint::Responses, "/responses")));
-        check("POST", "/v1/embeddings", Ok((Endpoint::Embeddings, "/embeddings")));
         check("GET", "/v1/models", Ok((Endpoint::Models, "/models")));
         check("GET", "/v1/models/gpt-oss:20b", Ok((Endpoint::Models, "/models/gpt-oss:20b")));
         check("GET", "/v1/models/openai/gpt-4.1", Ok((Endpoint::Models, "/models/openai/gpt-4.1")));
@@ -107,6 +91,9 @@ mod tests {
             "/v2/models",
             "/models",
             "/v1/files",
+            "/v1/responses",
+            "/v1/completions",
+            "/v1/embeddings",
             "/v1/fine_tuning/jobs",
             "/v1/organization/admin_api_keys",
             "/v1/models/",
@@ -140,7 +127,7 @@ mod tests {
         check("OPTIONS", "*", Err("unknown_path"));
         for (method, path) in [
             ("GET", "/v1/chat/completions"),
-            ("PUT", "/v1/responses"),
+            ("PUT", "/v1/chat/completions"),
             ("DELETE", "/v1/models/a"),
             ("POST", "/v1/models"),
             ("HEAD", "/v1/models"),

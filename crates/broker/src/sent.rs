@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use crate::asked::{Asked, GROWTH};
+use crate::asked::{Asked, GROWTH, Unclear};
 use crate::body::BoxError;
 use crate::strict::Deadline;
 
@@ -26,6 +26,7 @@ pub(crate) struct Moved {
     /// When something was last sent, in milliseconds since then.
     last: AtomicU64,
     bytes: AtomicU64,
+    whole: AtomicBool,
     fate: AtomicU8,
 }
 
@@ -35,22 +36,40 @@ pub(crate) enum Fate {
     TooLarge = 1,
     Stalled = 2,
     Broken = 3,
+    NoObject = 4,
+    UnclearStream = 5,
+}
+
+impl Fate {
+    const ALL: [Self; 5] = [Self::TooLarge, Self::Stalled, Self::Broken, Self::NoObject, Self::UnclearStream];
+}
+
+impl From<Unclear> for Fate {
+    fn from(unclear: Unclear) -> Self {
+        match unclear {
+            Unclear::NoObject => Self::NoObject,
+            Unclear::Stream => Self::UnclearStream,
+        }
+    }
 }
 
 impl Moved {
     pub(crate) fn new() -> Self {
         let (last, bytes, fate) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU8::new(0));
-        Self { begun: Instant::now(), last, bytes, fate }
+        Self { begun: Instant::now(), last, bytes, whole: AtomicBool::new(false), fate }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether all of it was sent.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn fate(&self) -> Option<Fate> {
-        [Fate::TooLarge, Fate::Stalled, Fate::Broken]
-            .into_iter()
-            .find(|fate| *fate as u8 == self.fate.load(Ordering::Relaxed))
+        Fate::ALL.into_iter().find(|fate| *fate as u8 == self.fate.load(Ordering::Relaxed))
     }
 
     /// Returns when nothing has been sent for so long.
@@ -76,6 +95,7 @@ impl Moved {
             Fate::TooLarge => "the request is too large".into(),
             Fate::Stalled => "the request stalled".into(),
             Fate::Broken => "the request broke off".into(),
+            Fate::NoObject | Fate::UnclearStream => "the request is not clear".into(),
         }
     }
 }
@@ -111,6 +131,10 @@ impl Sent {
     fn queued(&mut self) -> Option<Frame<Bytes>> {
         let data = self.queue.pop_front()?;
         self.moved.add(data.len());
+        // Whoever was told a length does not ask again once it has come.
+        if self.queue.is_empty() && self.inner.as_ref().is_none_or(HttpBody::is_end_stream) {
+            self.moved.whole.store(true, Ordering::Relaxed);
+        }
         Some(Frame::data(data))
     }
 
@@ -118,7 +142,10 @@ impl Sent {
         self.room =
             self.room.checked_sub(data.len() as u64).ok_or_else(|| self.moved.fail(Fate::TooLarge))?;
         match &mut self.asked {
-            Some(asked) => self.queue.extend(asked.pass(data).into_iter().filter(|part| !part.is_empty())),
+            Some(asked) => {
+                let parts = asked.pass(data).map_err(|unclear| self.moved.fail(unclear.into()))?;
+                self.queue.extend(parts.into_iter().filter(|part| !part.is_empty()));
+            }
             None => self.queue.push_back(data),
         }
         Ok(())
@@ -138,7 +165,10 @@ impl HttpBody for Sent {
             if let Some(frame) = this.queued() {
                 return Poll::Ready(Some(Ok(frame)));
             }
-            let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+            let Some(inner) = &mut this.inner else {
+                this.moved.whole.store(true, Ordering::Relaxed);
+                return Poll::Ready(None);
+            };
             match Pin::new(inner).poll_frame(context) {
                 Poll::Pending if this.stall.is_over(STALL, context) => {
                     return Poll::Ready(Some(Err(this.moved.fail(Fate::Stalled))));
@@ -156,7 +186,9 @@ impl HttpBody for Sent {
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(this.moved.fail(Fate::Broken)))),
                 Poll::Ready(None) => {
                     this.inner = None;
-                    this.queue.extend(this.asked.as_mut().and_then(Asked::finish));
+                    if let Some(Err(unclear)) = this.asked.as_ref().map(Asked::finish) {
+                        return Poll::Ready(Some(Err(this.moved.fail(unclear.into()))));
+                    }
                 }
             }
         }

@@ -1,9 +1,8 @@
 //! What a provider says a request used, seen in a body that passes by.
 //!
 //! ```text
-//! JSON            {"usage":{…}}                       chat, completions, embeddings, responses
-//! events          data: {…,"usage":{…}}               chat, completions: in the last piece, or in every one
-//!                 data: {"response":{"usage":{…}}}    responses
+//! JSON      {"usage":{…}}
+//! events    data: {…,"usage":{…}}    in the last piece, or in every one
 //! ```
 //!
 //! Of several, the last counts: pieces that all have one have it for everything up to there.
@@ -36,12 +35,8 @@ const DATA: &[u8] = b"data:";
 struct Found(Option<RunUsage>);
 
 impl Visit for Found {
-    fn member(&mut self, level: u32, name: &str) -> Interest {
-        match (level, name) {
-            (_, "usage") => Interest::Keep,
-            (1, "response") => Interest::Enter,
-            _ => Interest::Skip,
-        }
+    fn member(&mut self, name: &str) -> Interest {
+        if name == "usage" { Interest::Keep } else { Interest::Skip }
     }
 
     fn kept(&mut self, raw: &[u8]) {
@@ -117,7 +112,7 @@ impl UsageFinder {
     }
 }
 
-/// Both shapes at once; a provider that says nothing of a part has it at 0.
+/// By both names that are in use; a provider that says nothing of a part has it at 0.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Usage {
@@ -264,7 +259,7 @@ mod tests {
         );
         check(
             events,
-            "event: response.completed\r\ndata:{\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":2,\"output_tokens\":1}}}\r\n\r\n",
+            "event: end\r\ndata:{\"type\":\"end\",\"usage\":{\"input_tokens\":2,\"output_tokens\":1}}\r\n\r\n",
             Some([2, 1, 0, 0, 0, 0]),
         );
         // Each piece has what there was until then.

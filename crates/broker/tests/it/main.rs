@@ -7,4 +7,5 @@ mod egress;
 mod failing;
 mod harness;
 mod hostile;
+mod metering;
 mod tls;
