@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::body::{Body, closing, drain};
 use crate::connect::{Cause, Connector, Reach, Tracked, cause};
-use crate::meter::{Came, Meter, Open, Outcome};
+use crate::meter::{Came, Cut, Meter, Open, Outcome};
 use crate::problem::Problem;
 use crate::returned::{Returned, Tally};
 use crate::route::{Endpoint, Route, route};
@@ -122,6 +122,7 @@ pub struct Broker {
 #[derive(Debug)]
 struct Line {
     watch: Arc<Watch>,
+    cut: Cut,
     place: Arc<OwnedSemaphorePermit>,
     stop: CancellationToken,
 }
@@ -180,7 +181,8 @@ impl Broker {
         let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else {
             return too_many(stream).await;
         };
-        let line = Line { watch: Arc::default(), place: Arc::new(place), stop: stop.clone() };
+        let (watch, cut) = (Arc::default(), Cut::default());
+        let line = Line { watch, cut, place: Arc::new(place), stop: stop.clone() };
         let io = TokioIo::new(Strict::new(stream, Arc::clone(&line.watch)));
         let service = service_fn(|request| {
             let (broker, line) = (&self, &line);
@@ -189,16 +191,20 @@ impl Broker {
         let mut connection = pin!(server().serve_connection(io, service));
         tokio::select! {
             _ended = connection.as_mut() => return,
+            () = line.cut.off() => return,
             () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        let _ended = tokio::time::timeout(DRAIN, connection).await;
+        tokio::select! {
+            _ended = tokio::time::timeout(DRAIN, connection) => {}
+            () = line.cut.off() => {}
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>, line: &Line) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let busy = Busy::new(&line.watch);
         let response = match self.check(&parts, &body, &line.watch) {
-            Ok(route) => match self.ask(&parts, route, body).await {
+            Ok(route) => match self.ask(&parts, route, body, &line.cut).await {
                 Ok((response, open)) => self.pass_back(response, open, busy, line).await,
                 Err(problem) => closing(problem.response().map(Either::Left)),
             },
@@ -252,6 +258,7 @@ impl Broker {
         parts: &Parts,
         route: Route<'_>,
         body: Incoming,
+        cut: &Cut,
     ) -> Result<(Response<Incoming>, Open), Problem> {
         let endpoint = route.endpoint;
         let uri = self.upstream.uri(route.rest).ok_or(Problem::UnknownPath)?;
@@ -263,7 +270,7 @@ impl Broker {
             }
         };
         let moved = Arc::new(Moved::new());
-        let mut open = Open::new(ticket, endpoint, Arc::clone(&moved));
+        let mut open = Open::new(ticket, endpoint, Arc::clone(&moved), cut);
         let sent = match endpoint {
             Endpoint::Models => Sent::nothing(&moved),
             Endpoint::ChatCompletions => Sent::new(body, self.limits.request, &moved).asking_for_usage(),
@@ -412,7 +419,7 @@ impl Metered {
     }
 
     async fn read_on(mut self, mut rest: Incoming) {
-        let (stop, mut left) = (self.stop.clone(), REST);
+        let (stop, over, mut left) = (self.stop.clone(), self.open.over(), REST);
         let reading = async {
             while let Some(Ok(frame)) = rest.frame().await {
                 let data = frame.into_data().unwrap_or_default();
@@ -426,6 +433,7 @@ impl Metered {
         tokio::select! {
             _enough = tokio::time::timeout(REST_WAIT, reading) => {}
             () = stop.cancelled() => {}
+            () = over.cancelled() => {}
         }
         self.end(Outcome::Gone);
     }

@@ -13,9 +13,9 @@
 //!
 //! **Invariants:** the key goes to the configured provider and is in no byte towards the box, no error, no log and no
 //! `Debug`; what the box says of where its request should go is never used; a connection goes to the very address that
-//! was checked; no redirect is followed; nothing is held back or held whole, and every wait has a deadline; nothing is
-//! spawned but the provider's connections, and for a moment the rest of an answer that a box did not wait for; both on the
-//! owner's tracker.
+//! was checked; no redirect is followed; no request outlives the run that it is counted for; nothing is held back or held
+//! whole, and every wait has a deadline; nothing is spawned but the provider's connections, and for a moment the rest of
+//! an answer that a box did not wait for, both on the owner's tracker.
 //!
 //! Read `broker.rs` first.
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use model::session::RunUsage;
+use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::route::Endpoint;
 use crate::sent::Moved;
@@ -17,8 +19,7 @@ const AROUND: u64 = 200;
 
 /// Counts what one session asks its provider for.
 pub trait Meter: fmt::Debug + Send + Sync {
-    /// Called once for each request that may go out, right before it does. Whose run it is, is settled here: a run
-    /// that ends meanwhile still gets what its request used.
+    /// Called once for each request that may go out, right before it does. Whose run it is, is settled here.
     fn begin(&self, endpoint: Endpoint) -> Result<Box<dyn Ticket>, Refusal>;
 }
 
@@ -26,6 +27,12 @@ pub trait Meter: fmt::Debug + Send + Sync {
 pub trait Ticket: fmt::Debug + Send {
     /// Called exactly once, however the request ended. Must not block.
     fn end(self: Box<Self>, spent: Spent);
+
+    /// Cancelled when nobody pays for the request any more: it is cut off then, and ends with what was counted so far.
+    /// Asked for once, right after the request began.
+    fn over(&self) -> CancellationToken {
+        CancellationToken::new()
+    }
 }
 
 /// Why a request does not go out.
@@ -112,7 +119,7 @@ pub enum Outcome {
     NoAnswer,
     /// Half an answer came.
     Broken,
-    /// The box did not wait for the end.
+    /// The box did not wait for the end, or it was cut off: see [`Ticket::over`].
     Gone,
 }
 
@@ -124,6 +131,32 @@ pub(crate) struct Came {
     pub(crate) usage: Option<RunUsage>,
 }
 
+/// Tells a connection of the box when the request on it is to be cut off. The connection has to be told, as an answer is
+/// not asked for more while the box does not take it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cut(Arc<watch::Sender<Option<CancellationToken>>>);
+
+impl Cut {
+    /// Returns when the request under way is to be cut off.
+    pub(crate) async fn off(&self) {
+        let mut told = self.0.subscribe();
+        loop {
+            let over = told.borrow_and_update().clone();
+            let cancelled = async {
+                match over {
+                    Some(over) => over.cancelled_owned().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = cancelled => return,
+                // Never an error: the sender is held here.
+                _changed = told.changed() => {}
+            }
+        }
+    }
+}
+
 /// A ticket that ends, whatever happens.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -132,11 +165,20 @@ pub(crate) struct Open {
     begun: Instant,
     first_byte: Option<Duration>,
     moved: Arc<Moved>,
+    over: CancellationToken,
+    cut: Cut,
 }
 
 impl Open {
-    pub(crate) fn new(ticket: Box<dyn Ticket>, endpoint: Endpoint, moved: Arc<Moved>) -> Self {
-        Self { ticket: Some(ticket), endpoint, begun: Instant::now(), first_byte: None, moved }
+    /// While it is open, `cut` is told with the ticket's own token.
+    pub(crate) fn new(ticket: Box<dyn Ticket>, endpoint: Endpoint, moved: Arc<Moved>, cut: &Cut) -> Self {
+        let (over, cut) = (ticket.over(), cut.clone());
+        cut.0.send_replace(Some(over.clone()));
+        Self { ticket: Some(ticket), endpoint, begun: Instant::now(), first_byte: None, moved, over, cut }
+    }
+
+    pub(crate) fn over(&self) -> CancellationToken {
+        self.over.clone()
     }
 
     pub(crate) fn head_came(&mut self) {
@@ -145,6 +187,7 @@ impl Open {
 
     pub(crate) fn end(&mut self, outcome: Outcome, came: Came) {
         if let Some(ticket) = self.ticket.take() {
+            self.cut.0.send_replace(None);
             let Came { received, events, usage } = came;
             ticket.end(Spent {
                 endpoint: self.endpoint,

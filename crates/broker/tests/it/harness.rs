@@ -164,14 +164,23 @@ impl Provider {
 pub(crate) struct Counting {
     pub(crate) spent: Arc<Mutex<Vec<Spent>>>,
     pub(crate) refusal: Mutex<Option<Refusal>>,
+    /// Of the run that is at work.
+    pub(crate) over: Mutex<CancellationToken>,
 }
 
 #[derive(Debug)]
-struct Stub(Arc<Mutex<Vec<Spent>>>);
+struct Stub {
+    spent: Arc<Mutex<Vec<Spent>>>,
+    over: CancellationToken,
+}
 
 impl Ticket for Stub {
     fn end(self: Box<Self>, spent: Spent) {
-        lock(&self.0).push(spent);
+        lock(&self.spent).push(spent);
+    }
+
+    fn over(&self) -> CancellationToken {
+        self.over.clone()
     }
 }
 
@@ -179,7 +188,7 @@ impl Meter for Counting {
     fn begin(&self, _endpoint: Endpoint) -> Result<Box<dyn Ticket>, Refusal> {
         match *lock(&self.refusal) {
             Some(refusal) => Err(refusal),
-            None => Ok(Box::new(Stub(Arc::clone(&self.spent)))),
+            None => Ok(Box::new(Stub { spent: Arc::clone(&self.spent), over: lock(&self.over).clone() })),
         }
     }
 }

@@ -1,17 +1,18 @@
 //! A box that would rather not be counted.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use broker::{Limits, Outcome};
+use broker::{Limits, Outcome, Spent};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::harness::{
-    PATIENCE, Provider, Rig, answer, assert_code, assert_status, eventually, json, lock, post, streamed,
+    PATIENCE, Provider, Rig, answer, assert_code, assert_status, at_a_halt, endless, eventually, json, lock,
+    post, streamed,
 };
 
 const CHAT: &str = "/v1/chat/completions";
@@ -159,4 +160,77 @@ async fn a_request_that_was_not_answered_is_estimated_if_it_went_out() {
     stream.read_to_string(&mut back).await.unwrap();
     assert_code(&back, 424, "provider_silent");
     assert_eq!(rig.spent().await.tokens(), 0, "{:?}", rig.spent().await);
+}
+
+/// Ends the run, and returns what its last request used, which is told at once.
+async fn run_ends(rig: &Rig) -> Spent {
+    assert_eq!(lock(&rig.meter.spent).len(), 0);
+    let begun = tokio::time::Instant::now();
+    lock(&rig.meter.over).cancel();
+    let spent = rig.spent().await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    spent
+}
+
+#[tokio::test]
+async fn no_request_outlives_its_run() {
+    // Before the head of an answer.
+    let provider = Provider::start_with(|_, _| Box::pin(std::future::pending())).await;
+    let rig = Rig::to(provider.address);
+    let mut stream = rig.dial();
+    stream.write_all(post(CHAT, r#"{"a":"b"}"#).as_bytes()).await.unwrap();
+    eventually(|| (provider.open.load(Ordering::SeqCst) == 1).then_some(())).await;
+    assert_eq!(run_ends(&rig).await.outcome, Outcome::Gone);
+    assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    eventually(|| (provider.open.load(Ordering::SeqCst) == 0).then_some(())).await;
+    // Within it.
+    let (say, provider) = told().await;
+    let rig = Rig::to(provider.address);
+    let mut stream = begun(&rig, &say).await;
+    let spent = run_ends(&rig).await;
+    assert_eq!((spent.outcome, spent.events), (Outcome::Gone, 1));
+    assert!(spent.tokens() > 0, "{spent:?}");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "half an answer looks whole");
+    eventually(|| (provider.open.load(Ordering::SeqCst) == 0).then_some(())).await;
+    // While the rest of it is read for its usage.
+    let (say, provider) = told().await;
+    let rig = Rig::to(provider.address);
+    drop(begun(&rig, &say).await);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(run_ends(&rig).await.outcome, Outcome::Gone);
+    eventually(|| (provider.open.load(Ordering::SeqCst) == 0).then_some(())).await;
+    // While the box does not take it.
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&taken);
+    let provider = Provider::start(move |_| endless(&counter)).await;
+    let rig = Rig::to(provider.address);
+    let mut stream = rig.dial();
+    stream.write_all(post(CHAT, "{}").as_bytes()).await.unwrap();
+    at_a_halt(&taken).await;
+    assert_eq!(run_ends(&rig).await.outcome, Outcome::Gone);
+    eventually(|| (provider.open.load(Ordering::SeqCst) == 0).then_some(())).await;
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_connection_goes_on_in_the_next_run() {
+    let provider = Provider::start(|_| answer(200, "application/json", "{}")).await;
+    let rig = Rig::to(provider.address);
+    let mut stream = rig.dial();
+    let request = post(CHAT, "{}").replace("Connection: close\r\n", "");
+    for _ in 0..2 {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        while !text.ends_with("{}") {
+            let mut piece = [0; 1024];
+            let length = tokio::time::timeout(PATIENCE, stream.read(&mut piece)).await.unwrap().unwrap();
+            assert!(length > 0, "{text}");
+            text.push_str(&String::from_utf8_lossy(&piece[..length]));
+        }
+        assert_status(&text, 200);
+        std::mem::take(&mut *lock(&rig.meter.over)).cancel();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
