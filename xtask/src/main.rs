@@ -18,6 +18,7 @@
 
 mod bench;
 mod conformance;
+mod engines;
 mod everything;
 mod fixture;
 mod http1;

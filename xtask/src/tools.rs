@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::engines;
 use crate::process::{output, run};
 use crate::workspace::Workspace;
 
@@ -14,6 +15,7 @@ use crate::workspace::Workspace;
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     let steps = [
         ("Debian packages", debian(workspace, &workspace.pins.debian.test)),
+        ("container engines", engines::install(workspace)),
         ("npm packages", npm(workspace, "npm", &workspace.pins.npm)),
         ("PyPI packages", pypi(workspace, "pypi-test", &workspace.pins.pypi_test)),
         ("npm hosts", npm(workspace, "npm-hosts", &workspace.pins.npm_hosts)),
@@ -46,7 +48,7 @@ fn all<const N: usize>(steps: [(&str, Result<()>); N]) -> Result<()> {
     bail!("{}", missing.join("; "))
 }
 
-fn debian(workspace: &Workspace, packages: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn debian(workspace: &Workspace, packages: &BTreeMap<String, String>) -> Result<()> {
     let missing: Vec<&str> = packages
         .iter()
         .filter(|(command, _)| workspace.which(command).is_none())

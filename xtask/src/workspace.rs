@@ -20,6 +20,8 @@ pub(crate) struct Workspace {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Pins {
     pub(crate) debian: DebianPins,
+    /// Debian packages besides the smallest system, and why.
+    pub(crate) base_image: BTreeMap<String, String>,
     pub(crate) cargo: BTreeMap<String, String>,
     pub(crate) npm: BTreeMap<String, String>,
     pub(crate) npm_hosts: BTreeMap<String, String>,
@@ -34,6 +36,7 @@ pub(crate) struct Pins {
 pub(crate) struct DebianPins {
     pub(crate) test: BTreeMap<String, String>,
     pub(crate) bench: BTreeMap<String, String>,
+    pub(crate) engines: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

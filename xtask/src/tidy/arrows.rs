@@ -5,7 +5,7 @@ use toml::Table;
 use super::Finding;
 
 /// Our own crates: name, and what it may depend on.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("address", &[]),
     ("beneath", &[]),
     ("model", &[]),
@@ -16,6 +16,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("identity", &["model"]),
     ("store", &["model"]),
     ("sandbox", &["beneath", "model"]),
+    ("containers", &["beneath", "model"]),
     ("agent", &["model"]),
     ("carry", &["beneath"]),
     ("ledger", &["model"]),
@@ -30,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
             "agent",
             "api",
             "broker",
+            "containers",
             "gateway",
             "hooks",
             "hosts",
@@ -64,7 +66,7 @@ const ONLY_IN: [(&str, &[&str]); 10] = [
     ("rmcp", &["api", "testkit"]),
     ("sqlx", &["store", "ledger"]),
     ("rusqlite", &["store", "ledger"]),
-    ("bollard", &["sandbox"]),
+    ("bollard", &["containers"]),
     ("rquickjs", &["hooks"]),
     ("axum", &["api", "testkit", "callsign"]),
 ];

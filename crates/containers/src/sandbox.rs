@@ -1,0 +1,641 @@
+//! The port's side: looks at what the engine has, decides, and acts on containers of ours alone.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bollard::models::ContainerStatsResponse;
+use bollard::query_parameters::{
+    CreateContainerOptions, KillContainerOptions, ListContainersOptions, RemoveContainerOptions, StatsOptions,
+};
+use futures_util::StreamExt as _;
+use model::ports::sandbox::{
+    Ability, BoxInfo, BoxName, BoxSpec, BoxState, Cause, Gravity, Hold, Holds, How, Level, Missing, Sandbox,
+    SandboxError, Started, Strictness, Usage,
+};
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
+
+use crate::body::{BOX, MOST_VOLUMES, OWNER, Plan, Us, body, container_name, not_enforced, refusal};
+use crate::engine::{CALL, Engine, Facts, Fault, Places, Trouble, WORK};
+use crate::follow::{Follow, Followers, Sights, tail, write};
+use crate::image::{self, Build, ImageError};
+use crate::properties::{Properties, properties};
+use crate::record::{Lock, Record};
+use crate::states::{Life, Mine, at_once, ending, mine};
+
+/// How long a start may take, the fetching of an image aside.
+const START: Duration = Duration::from_mins(1);
+/// How long a container may take to end, once it was killed.
+const END: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(50);
+/// Of a box that is about to end.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Told of each line while an image is fetched for a box.
+pub type Progress = Arc<dyn Fn(&BoxName, &str) + Send + Sync>;
+
+#[derive(Clone)]
+pub struct ContainerOptions {
+    /// A directory of ours alone, absolute. Made if it is not there.
+    pub root: PathBuf,
+    /// Whose boxes these are: letters and digits.
+    pub owner: String,
+    pub places: Places,
+    /// Another runtime than the engine's default: `runsc`, `kata`.
+    pub runtime: Option<String>,
+    pub pull: Pull,
+    pub progress: Progress,
+}
+
+impl fmt::Debug for ContainerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { root, owner, places, runtime, pull, progress: _ } = self;
+        f.debug_struct("ContainerOptions")
+            .field("root", root)
+            .field("owner", owner)
+            .field("places", places)
+            .field("runtime", runtime)
+            .field("pull", pull)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What becomes of an image that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pull {
+    Missing,
+    Never,
+}
+
+#[derive(Debug)]
+pub struct Containers {
+    shared: Arc<Shared>,
+    followers: Followers,
+}
+
+/// What followers need as well.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    options: ContainerOptions,
+    engine: Mutex<Option<Arc<Engine>>>,
+    pub(crate) sights: Sights,
+}
+
+/// What has the name of a box.
+#[derive(Debug)]
+enum Look {
+    Nothing,
+    /// Somebody else's.
+    Stranger,
+    Mine(Box<Mine>),
+}
+
+impl Shared {
+    /// The engine, asked once what it is, and again after it was away.
+    pub(crate) async fn engine(&self) -> Result<Arc<Engine>, Trouble> {
+        let mut engine = self.engine.lock().await;
+        if let Some(engine) = &*engine {
+            return Ok(Arc::clone(engine));
+        }
+        let found = Arc::new(Engine::connect(&self.options.places).await?);
+        *engine = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// The engine may come back as another version.
+    pub(crate) async fn disconnect(&self) {
+        *self.engine.lock().await = None;
+    }
+
+    async fn fault<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        if matches!(result, Err(Fault::Trouble(_))) {
+            self.disconnect().await;
+        }
+        result
+    }
+
+    pub(crate) fn record(&self, name: &BoxName) -> Record {
+        Record::new(&self.options.root, name)
+    }
+
+    async fn look(&self, name: &BoxName) -> Result<Look, Fault> {
+        let engine = self.engine().await?;
+        let called = container_name(&self.options.owner, name);
+        let found = engine.call(CALL, engine.docker.inspect_container(&called, None)).await;
+        match self.fault(found).await {
+            Ok(found) => Ok(mine(&self.options.owner, name, &found)
+                .map_or(Look::Stranger, |mine| Look::Mine(Box::new(mine)))),
+            Err(Fault::NotFound(_)) => Ok(Look::Nothing),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// This very container, if it is still there and ours.
+    pub(crate) async fn look_at(&self, name: &BoxName, id: &str) -> Result<Option<Mine>, Fault> {
+        match self.look(name).await? {
+            Look::Mine(mine) if mine.id == id => Ok(Some(*mine)),
+            Look::Mine(_) | Look::Stranger | Look::Nothing => Ok(None),
+        }
+    }
+
+    /// Whether it was told. One that has ended meanwhile need not be.
+    async fn signal(&self, mine: &Mine, signal: &str) -> Result<(), Fault> {
+        let engine = self.engine().await?;
+        let options = KillContainerOptions { signal: signal.to_owned() };
+        let told = engine.call(WORK, engine.docker.kill_container(&mine.id, Some(options))).await;
+        match self.fault(told).await {
+            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
+            // Older engines say it with another number.
+            Err(Fault::Refused(words))
+                if words.contains("is not running") || words.contains("not running") =>
+            {
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// For a limit that we hold. False: nothing came of it, and it is to be tried again.
+    pub(crate) async fn end_for(&self, name: &BoxName, mine: &Mine, cause: Cause) -> bool {
+        let noted = self.record(name).note(&mine.id, cause);
+        if let Err(error) = noted {
+            tracing::warn!(%name, %error, "why a box is ended could not be noted");
+        }
+        match self.signal(mine, "SIGKILL").await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%name, %error, "a box with too much on its disk could not be ended");
+                false
+            }
+        }
+    }
+
+    async fn remove(&self, mine: &Mine) -> Result<(), Fault> {
+        let engine = self.engine().await?;
+        let options = RemoveContainerOptions { v: true, force: true, link: false };
+        let gone = engine.call(WORK, engine.docker.remove_container(&mine.id, Some(options))).await;
+        match self.fault(gone).await {
+            // Somebody removes it already.
+            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => {
+                self.sights.forget(&mine.id);
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn info(&self, name: &BoxName, mine: &Mine) -> BoxInfo {
+        BoxInfo {
+            name: name.clone(),
+            level: Level::Container,
+            holds: mine.kept.holds,
+            inside: mine.kept.inside(),
+            log: self.record(name).log(),
+            labels: mine.kept.labels.clone(),
+            hits: self.sights.of(mine).hits,
+        }
+    }
+
+    async fn ending(&self, name: &BoxName, mine: &Mine) -> Result<model::ports::sandbox::Ending, Fault> {
+        let engine = self.engine().await?;
+        let noted = self.record(name).noted(&mine.id);
+        let message = if mine.life == Life::Made { None } else { tail(&engine, &mine.id).await };
+        Ok(ending(mine, noted, self.sights.of(mine).hits, message))
+    }
+}
+
+impl Containers {
+    pub fn new(options: ContainerOptions) -> Self {
+        let shared = Shared { options, engine: Mutex::new(None), sights: Sights::default() };
+        Self { shared: Arc::new(shared), followers: Followers::default() }
+    }
+
+    /// Which engine this is, and what it says of itself.
+    pub async fn facts(&self) -> Result<Facts, Trouble> {
+        // Asked anew: whoever wants to know has perhaps just changed it.
+        self.shared.disconnect().await;
+        self.shared.engine().await.map(|engine| engine.facts.clone())
+    }
+
+    /// Whether the engine has this image, and what to do where it does not.
+    pub async fn missing_image(&self, image: &str) -> Result<Option<Missing>, Trouble> {
+        let engine = self.shared.engine().await?;
+        match image::find(&engine, image).await {
+            Ok(Some(_)) => Ok(None),
+            Ok(None) => Ok(Some(absent(image))),
+            Err(Fault::Trouble(trouble)) => Err(trouble),
+            Err(Fault::NotFound(_) | Fault::Conflict(_) | Fault::Refused(_)) => Ok(Some(absent(image))),
+        }
+    }
+
+    /// Makes an image of a base and files of the host. Lines of the engine as they come.
+    pub async fn build(&self, build: Build, tell: &(dyn Fn(&str) + Send + Sync)) -> Result<(), ImageError> {
+        let engine = self.shared.engine().await?;
+        image::build(&engine, build, tell).await
+    }
+
+    /// The twelve properties of a box's container, as the engine tells them. None if there is none of ours.
+    pub async fn properties(&self, name: &BoxName) -> Result<Option<Properties>, SandboxError> {
+        let doing = "read the properties of a box";
+        let engine = self.shared.engine().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
+        let Look::Mine(mine) = self.shared.look(name).await.map_err(|fault| fault.doing(doing))? else {
+            return Ok(None);
+        };
+        match engine.call(CALL, engine.docker.inspect_container(&mine.id, None)).await {
+            Ok(found) => Ok(Some(properties(&found))),
+            Err(Fault::NotFound(_)) => Ok(None),
+            Err(fault) => Err(fault.doing(doing)),
+        }
+    }
+
+    async fn look(&self, name: &BoxName) -> Result<Look, SandboxError> {
+        self.shared.look(name).await.map_err(|fault| fault.doing("look at a box"))
+    }
+
+    /// Waits for `start.lock`. The box if it runs.
+    async fn turn(&self, name: &BoxName) -> Result<Result<Lock, Box<Mine>>, SandboxError> {
+        let record = self.shared.record(name);
+        let until = Instant::now() + START;
+        loop {
+            let lock = record.try_lock().map_err(|error| system("take the box's lock", error))?;
+            // Looked at with the lock, where there is one: from then on nobody else can begin.
+            if let Look::Mine(mine) = self.look(name).await?
+                && mine.life == Life::Running
+            {
+                return Ok(Err(mine));
+            }
+            match lock {
+                Some(lock) => return Ok(Ok(lock)),
+                None if Instant::now() > until => return Err(SandboxError::TooSlow(START)),
+                None => sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// The image, fetched if need be: which volumes it wants.
+    async fn image(&self, engine: &Engine, name: &BoxName, image: &str) -> Result<Vec<String>, SandboxError> {
+        let found = image::find(engine, image).await.map_err(|fault| fault.doing("look for the image"))?;
+        let found = match found {
+            Some(found) => found,
+            None if self.shared.options.pull == Pull::Never || image::is_local(image) => {
+                return Err(SandboxError::Unable(vec![absent(image)]));
+            }
+            None => {
+                let tell = |line: &str| (self.shared.options.progress)(name, line);
+                match image::pull(engine, image, &tell).await {
+                    Ok(()) => {}
+                    Err(Fault::Trouble(trouble)) => return Err(Fault::from(trouble).doing("fetch the image")),
+                    Err(fault) => {
+                        let what = format!("the image {image} is not there and cannot be fetched ({fault})");
+                        return Err(SandboxError::Unable(vec![Missing { what, ..absent(image) }]));
+                    }
+                }
+                let found =
+                    image::find(engine, image).await.map_err(|fault| fault.doing("look for the image"))?;
+                found.ok_or_else(|| SandboxError::Unable(vec![absent(image)]))?
+            }
+        };
+        let volumes = found.config.and_then(|config| config.volumes).unwrap_or_default();
+        if volumes.len() > MOST_VOLUMES {
+            return Err(SandboxError::BadSpec(format!("the image {image} has {} volumes", volumes.len())));
+        }
+        Ok(volumes)
+    }
+
+    /// With the lock: away with what was left, by us or by a starter who died.
+    async fn clear(&self, name: &BoxName) -> Result<(), SandboxError> {
+        let until = Instant::now() + START;
+        loop {
+            match self.look(name).await? {
+                Look::Nothing => return Ok(()),
+                Look::Stranger => {
+                    let called = container_name(&self.shared.options.owner, name);
+                    return Err(SandboxError::BadSpec(format!(
+                        "there is a container named {called} that is not ours; rename or remove it"
+                    )));
+                }
+                Look::Mine(mine) => {
+                    self.shared.remove(&mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
+                }
+            }
+            if Instant::now() > until {
+                return Err(SandboxError::TooSlow(START));
+            }
+            sleep(GLANCE).await;
+        }
+    }
+
+    /// With the lock: a new container, compared and started.
+    async fn make(&self, engine: &Engine, spec: &BoxSpec) -> Result<Mine, SandboxError> {
+        let options = &self.shared.options;
+        let image = spec.image.as_deref().unwrap_or_default();
+        let volumes = self.image(engine, &spec.name, image).await?;
+        let (facts, runtime) = (&engine.facts, options.runtime.as_deref());
+        let plan = Plan { owner: &options.owner, facts, us: Us::beside(facts), runtime, volumes: &volumes };
+        let wanted = Properties::wanted(spec, &plan);
+        let called = container_name(&options.owner, &spec.name);
+        let create = CreateContainerOptions { name: Some(called), platform: String::new() };
+        let created = engine.docker.create_container(Some(create), body(spec, image, &plan));
+        let created = self.shared.fault(engine.call(WORK, created).await).await.map_err(unmade)?;
+        let inspected = engine.call(CALL, engine.docker.inspect_container(&created.id, None)).await;
+        let inspected = inspected.map_err(|fault| fault.doing("look at a new box"))?;
+        let Some(made) = mine(&options.owner, &spec.name, &inspected) else {
+            return Err(SandboxError::NotStarted("the engine did not keep its labels".to_owned()));
+        };
+        let differences = properties(&inspected).differences(&wanted);
+        if !differences.is_empty() {
+            self.shared
+                .remove(&made)
+                .await
+                .map_err(|fault| fault.doing("remove a box that was not made as asked for"))?;
+            let words = differences.join("; ");
+            return Err(SandboxError::NotStarted(format!(
+                "the engine did not make it as it was asked to: {words}"
+            )));
+        }
+        let started = engine.call(WORK, engine.docker.start_container(&made.id, None)).await;
+        if let Err(fault) = self.shared.fault(started).await {
+            return Err(match fault {
+                // Nobody knows whether it did. The next start finds it, or clears it.
+                Fault::Trouble(_) => fault.doing("start a box"),
+                Fault::NotFound(words) | Fault::Conflict(words) | Fault::Refused(words) => {
+                    self.shared
+                        .remove(&made)
+                        .await
+                        .map_err(|fault| fault.doing("remove a box that did not start"))?;
+                    SandboxError::NotStarted(words)
+                }
+            });
+        }
+        Ok(made)
+    }
+
+    async fn end(&self, name: &BoxName, grace: Option<Duration>) -> Result<BoxState, SandboxError> {
+        let doing = "end a box";
+        let mine = match self.begun(name).await? {
+            Some(mine) if mine.life == Life::Running => mine,
+            Some(_) | None => return self.state(name).await,
+        };
+        let record = self.shared.record(name);
+        record.note(&mine.id, Cause::Asked).map_err(|error| system("note that a box was stopped", error))?;
+        let mut gone = false;
+        if let Some(grace) = grace {
+            self.shared.signal(&mine, "SIGTERM").await.map_err(|fault| fault.doing(doing))?;
+            gone = self.gone(name, &mine, grace).await?;
+        }
+        if !gone {
+            self.shared.signal(&mine, "SIGKILL").await.map_err(|fault| fault.doing(doing))?;
+            gone = self.gone(name, &mine, END).await?;
+        }
+        if !gone {
+            return Err(SandboxError::TooSlow(END));
+        }
+        // Its follower may lag behind; from here on the log is whole.
+        if let Ok(engine) = self.shared.engine().await {
+            let _late = timeout(CALL, write(&engine, &record.log(), &mine.id, Follow::No)).await;
+        }
+        self.state(name).await
+    }
+
+    /// The container, once nobody is about to start it any more.
+    async fn begun(&self, name: &BoxName) -> Result<Option<Box<Mine>>, SandboxError> {
+        let until = Instant::now() + START;
+        loop {
+            let starting = self.starting(name)?;
+            let found = match self.look(name).await? {
+                Look::Mine(mine) => Some(mine),
+                Look::Stranger | Look::Nothing => None,
+            };
+            if !starting || found.as_ref().is_some_and(|mine| mine.life == Life::Running) {
+                return Ok(found);
+            }
+            if Instant::now() > until {
+                return Err(SandboxError::TooSlow(START));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Whether the container has ended after at most so long. Engines say so when its last process is gone.
+    async fn gone(&self, name: &BoxName, mine: &Mine, within: Duration) -> Result<bool, SandboxError> {
+        let until = Instant::now() + within;
+        loop {
+            let now = self
+                .shared
+                .look_at(name, &mine.id)
+                .await
+                .map_err(|fault| fault.doing("wait for a box to end"))?;
+            if now.is_none_or(|now| now.life != Life::Running) {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            sleep(GLANCE).await;
+        }
+    }
+
+    fn starting(&self, name: &BoxName) -> Result<bool, SandboxError> {
+        self.shared.record(name).is_starting().map_err(|error| system("look for who starts a box", error))
+    }
+
+    async fn state_of(&self, name: &BoxName, look: Look) -> Result<BoxState, SandboxError> {
+        let starting = self.starting(name)?;
+        let mine = match look {
+            Look::Mine(mine) if mine.life != Life::Going => mine,
+            Look::Mine(_) | Look::Stranger | Look::Nothing => {
+                return Ok(if starting { BoxState::Starting } else { BoxState::Absent });
+            }
+        };
+        match mine.life {
+            Life::Running => {
+                self.followers.follow(&self.shared, name, &mine);
+                Ok(BoxState::Running(self.shared.info(name, &mine)))
+            }
+            Life::Made | Life::Ended | Life::Going if starting => Ok(BoxState::Starting),
+            Life::Made | Life::Ended | Life::Going => {
+                let ending = self.shared.ending(name, &mine).await;
+                ending.map(BoxState::Ended).map_err(|fault| fault.doing("look at how a box ended"))
+            }
+        }
+    }
+}
+
+impl Sandbox for Containers {
+    async fn probe(&self) -> Result<Ability, SandboxError> {
+        let (holds, missing) = match self.facts().await {
+            Ok(facts) => {
+                let mut missing = facts.missing();
+                missing.extend(
+                    self.shared.options.runtime.as_ref().and_then(|runtime| unknown(runtime, &facts)),
+                );
+                (facts.holds, missing)
+            }
+            Err(trouble) => (NOTHING, vec![trouble.missing()]),
+        };
+        Ok(Ability { level: Level::Container, holds, missing })
+    }
+
+    async fn start(&self, spec: BoxSpec) -> Result<Started, SandboxError> {
+        if let Some(reason) = refusal(&spec) {
+            return Err(SandboxError::BadSpec(reason));
+        }
+        let engine = match self.shared.engine().await {
+            Ok(engine) => engine,
+            Err(trouble) if trouble.lasts() => return Err(SandboxError::Unable(vec![trouble.missing()])),
+            Err(trouble) => return Err(Fault::from(trouble).doing("reach the container engine")),
+        };
+        let name = spec.name.clone();
+        let found = |mine: &Mine| Started { info: self.shared.info(&name, mine), how: How::Found };
+        let _lock = match self.turn(&name).await? {
+            Ok(lock) => lock,
+            Err(mine) => {
+                self.followers.follow(&self.shared, &name, &mine);
+                return Ok(found(&mine));
+            }
+        };
+        let lax = not_enforced(&spec.limits, &engine.facts.holds);
+        if spec.strictness == Strictness::Strict && !lax.is_empty() {
+            return Err(SandboxError::NotEnforced(lax));
+        }
+        self.clear(&name).await?;
+        let made = self.make(&engine, &spec).await?;
+        match self.shared.look_at(&name, &made.id).await.map_err(|fault| fault.doing("look at a new box"))? {
+            Some(mine) if mine.life == Life::Running => {
+                self.followers.follow(&self.shared, &name, &mine);
+                Ok(Started { how: How::Made, ..found(&mine) })
+            }
+            Some(mine) => {
+                write(&engine, &self.shared.record(&name).log(), &mine.id, Follow::No).await;
+                let ending = self
+                    .shared
+                    .ending(&name, &mine)
+                    .await
+                    .map_err(|fault| fault.doing("look at how a box ended"))?;
+                Err(SandboxError::NotStarted(at_once(&ending)))
+            }
+            None => Err(SandboxError::NotStarted("somebody removed its container".to_owned())),
+        }
+    }
+
+    async fn find_all(&self) -> Result<Vec<(BoxName, BoxState)>, SandboxError> {
+        let doing = "list the boxes";
+        let engine = self.shared.engine().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
+        let label = format!("{OWNER}={}", self.shared.options.owner);
+        let filters = Some([("label".to_owned(), vec![label])].into());
+        let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
+        let listed = engine.call(CALL, engine.docker.list_containers(Some(options))).await;
+        let listed = self.shared.fault(listed).await.map_err(|fault| fault.doing(doing))?;
+        let labels = listed.iter().filter_map(|container| container.labels.as_ref()?.get(BOX));
+        let mut names: Vec<BoxName> = labels.filter_map(|name| BoxName::new(name.as_str()).ok()).collect();
+        names.sort();
+        names.dedup();
+        let mut found = Vec::new();
+        for name in names {
+            // By name: one that only has our labels is not there.
+            let look = self.look(&name).await?;
+            let state = self.state_of(&name, look).await?;
+            if state != BoxState::Absent {
+                found.push((name, state));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn state(&self, name: &BoxName) -> Result<BoxState, SandboxError> {
+        let look = self.look(name).await?;
+        self.state_of(name, look).await
+    }
+
+    async fn stop(&self, name: &BoxName, grace: Duration) -> Result<BoxState, SandboxError> {
+        self.end(name, Some(grace)).await
+    }
+
+    async fn kill(&self, name: &BoxName) -> Result<BoxState, SandboxError> {
+        self.end(name, None).await
+    }
+
+    async fn usage(&self, name: &BoxName) -> Result<Option<Usage>, SandboxError> {
+        let Look::Mine(mine) = self.look(name).await? else { return Ok(None) };
+        if mine.life != Life::Running {
+            return Ok(None);
+        }
+        let doing = "ask what a box uses";
+        let engine = self.shared.engine().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
+        let options = StatsOptions { stream: false, one_shot: true };
+        let first = async { engine.docker.stats(&mine.id, Some(options)).next().await.transpose() };
+        let stats = match self.shared.fault(engine.call(CALL, first).await).await {
+            Ok(stats) => stats,
+            // It has ended meanwhile.
+            Err(Fault::NotFound(_) | Fault::Conflict(_)) => None,
+            Err(fault) => return Err(fault.doing(doing)),
+        };
+        Ok(stats.map(|stats| Usage { disk: self.shared.sights.of(&mine).disk, ..usage(&stats) }))
+    }
+
+    async fn forget(&self, name: &BoxName) -> Result<(), SandboxError> {
+        let record = self.shared.record(name);
+        let Ok(_lock) = self.turn(name).await? else { return Err(SandboxError::Runs) };
+        if let Look::Mine(mine) = self.look(name).await? {
+            self.shared.remove(&mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
+        }
+        record.remove().map_err(|error| system("forget the box", error))
+    }
+}
+
+const NOTHING: Holds = Holds {
+    memory: Hold::Absent,
+    pids: Hold::Absent,
+    cpus: Hold::Absent,
+    disk: Hold::Watched,
+    syscalls: Hold::Absent,
+};
+
+fn absent(image: &str) -> Missing {
+    let fix = if image::is_local(image) {
+        "make it with `callsign image build`".to_owned()
+    } else {
+        format!("fetch it (docker pull {image}), name another one, or make one with `callsign image build`")
+    };
+    Missing { what: format!("the image {image} is not there"), fix, gravity: Gravity::Refuses }
+}
+
+fn unknown(runtime: &str, facts: &Facts) -> Option<Missing> {
+    (!facts.runtimes.iter().any(|known| known == runtime)).then(|| Missing {
+        what: format!("{facts} has no runtime {runtime}, but {}", facts.runtimes.join(", ")),
+        fix: "install it and tell the engine of it (runtimes in daemon.json or containers.conf)".to_owned(),
+        gravity: Gravity::Refuses,
+    })
+}
+
+fn unmade(fault: Fault) -> SandboxError {
+    match fault {
+        Fault::Trouble(_) => fault.doing("make a box"),
+        Fault::NotFound(words) | Fault::Conflict(words) | Fault::Refused(words) => {
+            SandboxError::NotStarted(words)
+        }
+    }
+}
+
+fn usage(stats: &ContainerStatsResponse) -> Usage {
+    let memory = stats.memory_stats.as_ref();
+    let inactive = memory.and_then(|memory| {
+        let stats = memory.stats.as_ref()?;
+        stats.get("total_inactive_file").or_else(|| stats.get("inactive_file")).copied()
+    });
+    let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
+    Usage {
+        // What the kernel gives up at once is not in use.
+        memory: memory.and_then(|memory| memory.usage).unwrap_or(0).saturating_sub(inactive.unwrap_or(0)),
+        pids: stats.pids_stats.as_ref().and_then(|pids| pids.current).unwrap_or(0),
+        cpu: Duration::from_nanos(cpu.unwrap_or(0)),
+        disk: None,
+    }
+}
+
+fn system(doing: &str, error: io::Error) -> SandboxError {
+    SandboxError::System { doing: doing.to_owned(), source: Box::new(error) }
+}

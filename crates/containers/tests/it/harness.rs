@@ -1,0 +1,351 @@
+//! A private engine, a daemon in a process of its own, and a look at what is left afterwards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use model::ports::sandbox::{
+    BoxName, BoxSpec, BoxState, Ending, Environment, Limits, Network, Started, Strictness, User,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const PROBE: &str = env!("CARGO_BIN_EXE_containers-probe");
+/// For anything that a test waits for.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The same name on both: Podman looks for short names where Docker's registry would have them.
+pub(crate) const IMAGE: &str = "localhost/callsign-base:test";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Docker,
+    /// Its boxes go on when it is restarted.
+    DockerLive,
+    Podman,
+}
+
+pub(crate) const BOTH: [Kind; 2] = [Kind::Docker, Kind::Podman];
+
+/// A private engine with one image. Ends with the test, however that ends.
+pub(crate) struct World {
+    directory: PathBuf,
+    pub(crate) owner: String,
+    guard: Child,
+    words: Option<ChildStdin>,
+    pub(crate) runtime: Option<String>,
+}
+
+impl World {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let made = tempfile::Builder::new().prefix("csengine").rand_bytes(8).tempdir_in("/tmp").unwrap();
+        let directory = made.keep();
+        let name = directory.file_name().unwrap().to_str().unwrap();
+        let owner = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        let word = match kind {
+            Kind::Docker => "docker",
+            Kind::DockerLive => "docker-live",
+            Kind::Podman => "podman",
+        };
+        let mut command = Command::new(PROBE);
+        command.args(["guard", word]).arg(&directory);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let since = Instant::now();
+        let mut guard = command.spawn().unwrap();
+        let words = guard.stdin.take();
+        let world = Self { directory, owner, guard, words, runtime: None };
+        world.wait_up();
+        let up = since.elapsed();
+        world.import();
+        println!("up in {up:?}, imported in {:?}", since.elapsed() - up);
+        world
+    }
+
+    /// Tells the guard: `kill`, `start`.
+    pub(crate) fn tell(&mut self, word: &str) {
+        writeln!(self.words.as_mut().unwrap(), "{word}").unwrap();
+    }
+
+    pub(crate) fn wait_up(&self) {
+        let up = || self.api("GET", "/_ping", None).trim() == "OK";
+        let log = || fs::read_to_string(self.at("engine.log")).unwrap_or_default();
+        let deadline = Instant::now() + PATIENCE;
+        while !up() {
+            assert!(Instant::now() < deadline, "the engine does not start: {}", log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn import(&self) {
+        let tar = Path::new(PROBE).ancestors().nth(2).unwrap().join("tools/engines/base.tar");
+        assert!(tar.is_file(), "{} is not there: run `cargo xtask tools`", tar.display());
+        let answer = self.api("POST", "/images/create?fromSrc=-&repo=imported&tag=test", Some(&tar));
+        let line =
+            answer.lines().rfind(|line| line.contains("sha256:")).unwrap_or_else(|| panic!("{answer}"));
+        let status: Value = serde_json::from_str(line).unwrap();
+        let id = status["status"].as_str().unwrap();
+        self.api("POST", &format!("/images/{id}/tag?repo=localhost/callsign-base&tag=test"), None);
+    }
+
+    /// Without any code of ours between: what others do to the engine.
+    pub(crate) fn api(&self, method: &str, path: &str, body: Option<&Path>) -> String {
+        let mut command = Command::new("curl");
+        command
+            .args(["--silent", "--max-time", "60", "--request", method, "--unix-socket"])
+            .arg(self.at("engine.sock"));
+        if let Some(body) = body {
+            let kind = if body.extension().is_some_and(|end| end == "json") {
+                "application/json"
+            } else {
+                "application/x-tar"
+            };
+            command.arg("--header").arg(format!("Content-Type: {kind}")).arg("--upload-file").arg(body);
+        }
+        let output = command.arg(format!("http://engine{path}")).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn inspect(&self, container: &str) -> Value {
+        serde_json::from_str(&self.api("GET", &format!("/containers/{container}/json"), None)).unwrap()
+    }
+
+    /// A container that somebody else made, which sleeps.
+    pub(crate) fn stranger(&self, name: &str, labels: &Value) -> String {
+        let body = json!({ "Image": IMAGE, "Entrypoint": ["/bin/sleep"], "Cmd": ["100000"], "Labels": labels,
+            "HostConfig": { "NetworkMode": "none" } });
+        let file = self.at(&format!("{name}.json"));
+        fs::write(&file, body.to_string()).unwrap();
+        let made: Value =
+            serde_json::from_str(&self.api("POST", &format!("/containers/create?name={name}"), Some(&file)))
+                .unwrap();
+        let id = made["Id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        let said = self.api("POST", &format!("/containers/{id}/start"), None);
+        assert_eq!(self.inspect(&id)["State"]["Running"], json!(true), "{said}");
+        id
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A directory that a box may write.
+    pub(crate) fn make(&self, name: &str) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(&path).unwrap();
+        chown(&path, Some(65534), Some(65534)).unwrap();
+        path
+    }
+
+    pub(crate) fn container(&self, name: &str) -> String {
+        format!("callsign-{}-{name}", self.owner)
+    }
+
+    pub(crate) fn daemon(&self) -> Daemon {
+        self.daemon_of(&self.owner, &self.at("engine.sock"), None)
+    }
+
+    pub(crate) fn daemon_of(&self, owner: &str, socket: &Path, user: Option<u32>) -> Daemon {
+        let root = self.at(&format!("boxes-{owner}"));
+        let host = format!("unix://{}", socket.display());
+        let options = json!({ "root": root, "owner": owner, "host": host, "runtime": self.runtime });
+        let command = match user {
+            None => Command::new(PROBE),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.args([&format!("--reuid={user}"), "--clear-groups", "--", PROBE]);
+                command
+            }
+        };
+        Daemon::spawn(command, &options)
+    }
+
+    /// A box that runs this and then waits.
+    pub(crate) fn spec(&self, name: &str, script: &str) -> BoxSpec {
+        BoxSpec {
+            name: BoxName::new(name).unwrap(),
+            command: "/bin/sh".to_owned(),
+            args: vec!["-c".to_owned(), format!("{script}\n: > .done; exec sleep {}", self.marker())],
+            env: Environment(BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
+            workspace: self.make(&format!("{name}-workspace")),
+            meta: self.make(&format!("{name}-meta")),
+            sockets: None,
+            binds: Vec::new(),
+            image: Some(IMAGE.to_owned()),
+            tmp: 8 << 20,
+            limits: Limits::default(),
+            strictness: Strictness::Lenient,
+            network: Network::None,
+            user: User::NOBODY,
+            orphan_grace: Duration::from_mins(10),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    /// A number of seconds that only this world's boxes sleep.
+    fn marker(&self) -> u64 {
+        let sum = self.owner.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(131).wrapping_add(byte.into()));
+        100_000_000 + sum % 899_999_999
+    }
+
+    /// Processes of boxes of this world that sleep.
+    pub(crate) fn sleepers(&self) -> usize {
+        let part = format!("sleep\0{}\0", self.marker());
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+            .filter(|line| String::from_utf8_lossy(line) == part)
+            .count()
+    }
+
+    pub(crate) fn wait_done(&self, name: &str) {
+        let done = self.at(&format!("{name}-workspace")).join(".done");
+        until(|| done.exists(), "the script to end");
+    }
+
+    pub(crate) fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.at(&format!("boxes-{}", self.owner)).join(name).join("box.log"))
+            .unwrap_or_default()
+    }
+
+    /// What the script printed in a box.
+    pub(crate) fn printed(&self, daemon: &mut Daemon, spec: &BoxSpec) -> String {
+        let name = spec.name.as_str();
+        daemon.start(spec);
+        self.wait_done(name);
+        daemon.ask(&json!({ "Kill": name }));
+        self.log(name)
+    }
+
+    /// Where nothing started but locks.
+    pub(crate) fn finish_unstarted(self, mut daemon: Daemon) {
+        assert_eq!(daemon.ask(&json!("FindAll")), json!([]));
+        daemon.ask(&json!({ "Forget": "one" }));
+        self.finish(daemon);
+    }
+
+    /// Ends all boxes, and looks for what is left of them.
+    pub(crate) fn finish(self, mut daemon: Daemon) {
+        let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
+        for (name, _) in found {
+            daemon.ask(&json!({ "Kill": name }));
+            assert_eq!(daemon.ask(&json!({ "Forget": name })), Value::Null, "{name}");
+        }
+        drop(daemon);
+        assert_eq!(self.sleepers(), 0, "processes of a box are left");
+        let root = self.at(&format!("boxes-{}", self.owner));
+        let left: Vec<_> =
+            fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, Vec::<std::ffi::OsString>::new(), "records of a box are left");
+        let listed = self.api("GET", "/containers/json?all=1", None);
+        assert!(!listed.contains(&format!("callsign-{}-", self.owner)), "a container is left: {listed}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let since = Instant::now();
+        drop(self.words.take());
+        self.guard.wait().ok();
+        println!("ended in {:?}", since.elapsed());
+    }
+}
+
+pub(crate) struct Daemon {
+    process: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Daemon {
+    /// Without a world: nothing is started.
+    pub(crate) fn alone(root: &Path, socket: &Path) -> Self {
+        let host = format!("unix://{}", socket.display());
+        let options = json!({ "root": root, "owner": "alone", "host": host });
+        Self::spawn(Command::new(PROBE), &options)
+    }
+
+    fn spawn(mut command: Command, options: &Value) -> Self {
+        command.args(["daemon", &options.to_string()]).env("DAEMON_SECRET", "sk-CANARY-7f3a");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (requests, answers) = (process.stdin.take(), process.stdout.take().map(BufReader::new));
+        Self { process, requests: requests.unwrap(), answers: answers.unwrap() }
+    }
+
+    pub(crate) fn send(&mut self, request: &Value) {
+        writeln!(self.requests, "{request}").unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("it was answered {line:?}"))
+    }
+
+    pub(crate) fn ask(&mut self, request: &Value) -> Value {
+        self.send(request);
+        self.hear()
+    }
+
+    pub(crate) fn get<T: DeserializeOwned>(&mut self, request: &Value) -> T {
+        let answer = self.ask(request);
+        serde_json::from_value(answer.clone()).unwrap_or_else(|error| panic!("{request}: {answer}: {error}"))
+    }
+
+    pub(crate) fn start(&mut self, spec: &BoxSpec) -> Started {
+        self.get(&json!({ "Start": spec }))
+    }
+
+    /// Why it did not start.
+    pub(crate) fn refused(&mut self, spec: &BoxSpec) -> String {
+        self.error(&json!({ "Start": spec }))
+    }
+
+    pub(crate) fn error(&mut self, request: &Value) -> String {
+        let answer = self.ask(request);
+        answer["error"].as_str().unwrap_or_else(|| panic!("no error: {answer}")).to_owned()
+    }
+
+    pub(crate) fn state(&mut self, name: &str) -> BoxState {
+        self.get(&json!({ "State": name }))
+    }
+
+    pub(crate) fn ended(&mut self, name: &str) -> Ending {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.state(name) {
+                BoxState::Ended(ending) => return ending,
+                state @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_)) => {
+                    assert!(Instant::now() < until, "it does not end: {state:?}");
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
+    /// SIGKILL, as a person or the kernel would.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+#[track_caller]
+pub(crate) fn until(mut holds: impl FnMut() -> bool, what: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
