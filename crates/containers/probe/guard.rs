@@ -10,11 +10,13 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, setsid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, setsid, wait};
 
 pub(crate) fn main(kind: &str, directory: &Path) -> ExitCode {
     // Whoever ends the tests' process group does not end us.
     let _already = setsid();
+    // What an engine leaves behind becomes ours, and is no zombie that the next engine takes for a living one.
+    let _older = set_child_subreaper(Some(getpid()));
     let mut engine = start(kind, directory).ok();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         match line.as_str() {
@@ -23,6 +25,8 @@ pub(crate) fn main(kind: &str, directory: &Path) -> ExitCode {
                 // Its own helper as well: the next one could not open what that has open. Shims stay.
                 let text = directory.display().to_string();
                 processes(|pid| named(pid, &["containerd"], &text)).into_iter().for_each(kill);
+                sleep(Duration::from_millis(100));
+                reap();
             }
             "start" => engine = start(kind, directory).ok(),
             _ => {}
@@ -36,32 +40,29 @@ fn start(kind: &str, directory: &Path) -> io::Result<Child> {
     let at = |name: &str| directory.join(name).display().to_string();
     let socket = format!("unix://{}", at("engine.sock"));
     let log = File::options().create(true).append(true).open(directory.join("engine.log"))?;
-    let mut command = match kind {
-        "podman" => {
-            let mut command = Command::new("podman");
-            // crun refuses machines with both layouts of control groups; runc takes them.
-            command.args(["--root", &at("data"), "--runroot", &at("run"), "--tmpdir", &at("tmp")]);
-            command.args([
-                "--cgroup-manager",
-                "cgroupfs",
-                "--runtime",
-                "/usr/sbin/runc",
-                "--events-backend",
-                "file",
-            ]);
-            command.args(["system", "service", "--time=0", &socket]);
-            command
+    let mut command = if kind == "podman" {
+        let mut command = Command::new("podman");
+        // crun refuses machines with both layouts of control groups; runc takes them.
+        command.args(["--root", &at("data"), "--runroot", &at("run"), "--tmpdir", &at("tmp")]);
+        command.args([
+            "--cgroup-manager",
+            "cgroupfs",
+            "--runtime",
+            "/usr/sbin/runc",
+            "--events-backend",
+            "file",
+        ]);
+        command.args(["system", "service", "--time=0", &socket]);
+        command
+    } else {
+        let mut command = Command::new("dockerd");
+        command.args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")]);
+        command.args(["-H", &socket, "--bridge=none", "--iptables=false", "--ip6tables=false"]);
+        if kind == "docker-live" {
+            command.arg("--live-restore");
         }
-        _ => {
-            let mut command = Command::new("dockerd");
-            command.args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")]);
-            command.args(["-H", &socket, "--bridge=none", "--iptables=false", "--ip6tables=false"]);
-            if kind == "docker-live" {
-                command.arg("--live-restore");
-            }
-            command.args(["--cgroup-parent", &format!("/{}", parent(directory))]);
-            command
-        }
+        command.args(["--cgroup-parent", &format!("/{}", parent(directory))]);
+        command
     };
     // A pid file of one that was killed keeps the next from starting.
     let _none = fs::remove_file(directory.join("pid"));
@@ -109,6 +110,7 @@ fn clean(directory: &Path, engine: &mut Option<Child>) {
         }
         left.into_iter().for_each(kill);
         sleep(Duration::from_millis(20));
+        reap();
     }
     for mount in mounts(&text) {
         let _busy = Command::new("umount").args(["-l", &mount]).stderr(Stdio::null()).status();
@@ -123,6 +125,10 @@ fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _gone = kill_process(pid, Signal::KILL);
     }
+}
+
+fn reap() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 fn processes(which: impl Fn(i32) -> bool) -> Vec<i32> {

@@ -76,10 +76,11 @@ async fn serve(options: &str) -> io::Result<()> {
         }
     });
     while let Some(line) = requests.recv().await {
-        let request = serde_json::from_str(&line)?;
-        let answer = match request {
-            Request::Told => Ok(json(&*told.lock().unwrap_or_else(PoisonError::into_inner))),
-            request => answer(&sandbox, request).await,
+        let request: Request = serde_json::from_str(&line)?;
+        let answer = if matches!(request, Request::Told) {
+            Ok(json(&*told.lock().unwrap_or_else(PoisonError::into_inner)))
+        } else {
+            answer(&sandbox, request).await
         };
         let answer = answer.unwrap_or_else(|error| serde_json::json!({ "error": error }));
         writeln!(io::stdout(), "{answer}")?;

@@ -319,7 +319,7 @@ pub(crate) fn refusal(spec: &BoxSpec) -> Option<String> {
 }
 
 /// Which limits that are asked for are not enforced.
-pub(crate) fn not_enforced(limits: &Limits, holds: &Holds) -> Vec<&'static str> {
+pub(crate) fn not_enforced(limits: &Limits, holds: Holds) -> Vec<&'static str> {
     let asked = [
         ("memory", limits.memory.is_some(), holds.memory),
         ("pids", limits.pids.is_some(), holds.pids),

@@ -98,6 +98,11 @@ impl Trouble {
         Missing { what, fix, gravity: Gravity::Refuses }
     }
 
+    /// A state of a container that the Docker API does not have.
+    pub(crate) fn is_between(&self) -> bool {
+        matches!(self, Self::Broken(_, Error::JsonDataError { message, .. }) if message.contains("unknown variant"))
+    }
+
     /// Nobody who starts a box can do anything about these by trying again.
     pub(crate) fn lasts(&self) -> bool {
         match self {
@@ -251,16 +256,15 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) async fn connect(places: &Places) -> Result<Self, Trouble> {
         let socket = places.socket()?;
-        let pid;
         // Tried by hand first: only so is it known why it fails.
-        match timeout(CALL, UnixStream::connect(&socket)).await {
+        let pid = match timeout(CALL, UnixStream::connect(&socket)).await {
             Err(_) => return Err(Trouble::Silent(socket, CALL)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(Trouble::Denied(socket));
             }
             Ok(Err(error)) => return Err(Trouble::Down(socket, error)),
-            Ok(Ok(stream)) => pid = stream.peer_cred().ok().and_then(|peer| peer.pid()),
-        }
+            Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
+        };
         let broken = |error| Trouble::Broken(socket.clone(), error);
         let path = socket.to_string_lossy();
         let docker = Docker::connect_with_unix(&path, WORK.as_secs(), API_DEFAULT_VERSION).map_err(broken)?;
@@ -289,6 +293,10 @@ impl Engine {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the library's own; what it adds cannot be understood either"
+    )]
     pub(crate) fn fault(&self, error: Error) -> Fault {
         let socket = || self.facts.socket.clone();
         match error {

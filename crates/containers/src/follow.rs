@@ -18,7 +18,7 @@ use crate::disk::Count;
 use crate::engine::{CALL, Engine};
 use crate::groups;
 use crate::log::Log;
-use crate::sandbox::Shared;
+use crate::shared::Shared;
 use crate::states::{Life, Mine};
 
 /// Entries of a directory that are looked at before anything else gets its turn.

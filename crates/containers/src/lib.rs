@@ -36,7 +36,7 @@
 //! - No variable of a box is in anybody's arguments.
 //! - Nothing that a box can write is opened by path: see the crate `beneath`.
 //!
-//! Read `sandbox.rs` first, then `body.rs`.
+//! Read `sandbox.rs` first, then `shared.rs` and `body.rs`.
 
 mod body;
 mod disk;
@@ -48,6 +48,7 @@ mod log;
 mod properties;
 mod record;
 mod sandbox;
+mod shared;
 mod states;
 
 pub use body::ORPHANED;

@@ -27,6 +27,7 @@ const USUAL: [&str; 11] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own that an engine tells")]
 pub struct Properties {
     /// 1. Nothing of the image can be changed.
     pub read_only: bool,

@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bollard::models::ContainerStatsResponse;
-use bollard::query_parameters::{
-    CreateContainerOptions, KillContainerOptions, ListContainersOptions, RemoveContainerOptions, StatsOptions,
-};
+use bollard::query_parameters::{CreateContainerOptions, ListContainersOptions, StatsOptions};
 use futures_util::StreamExt as _;
 use model::ports::sandbox::{
-    Ability, BoxInfo, BoxName, BoxSpec, BoxState, Cause, Gravity, Hold, Holds, How, Level, Missing, Sandbox,
+    Ability, BoxName, BoxSpec, BoxState, Cause, Gravity, Hold, Holds, How, Level, Missing, Sandbox,
     SandboxError, Started, Strictness, Usage,
 };
 use tokio::sync::Mutex;
@@ -20,11 +18,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::body::{BOX, MOST_VOLUMES, OWNER, Plan, Us, body, container_name, not_enforced, refusal};
 use crate::engine::{CALL, Engine, Facts, Fault, Places, Trouble, WORK};
-use crate::follow::{Follow, Followers, Sights, tail, write};
+use crate::follow::{Follow, Followers, Sights, write};
 use crate::image::{self, Build, ImageError};
 use crate::properties::{Properties, properties};
-use crate::record::{Lock, Record};
-use crate::states::{Life, Mine, at_once, ending, mine};
+use crate::record::Lock;
+use crate::shared::{Look, Shared};
+use crate::states::{Life, Mine, at_once, mine};
 
 /// How long a start may take, the fetching of an image aside.
 const START: Duration = Duration::from_mins(1);
@@ -74,137 +73,6 @@ pub enum Pull {
 pub struct Containers {
     shared: Arc<Shared>,
     followers: Followers,
-}
-
-/// What followers need as well.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    options: ContainerOptions,
-    engine: Mutex<Option<Arc<Engine>>>,
-    pub(crate) sights: Sights,
-}
-
-/// What has the name of a box.
-#[derive(Debug)]
-enum Look {
-    Nothing,
-    /// Somebody else's.
-    Stranger,
-    Mine(Box<Mine>),
-}
-
-impl Shared {
-    /// The engine, asked once what it is, and again after it was away.
-    pub(crate) async fn engine(&self) -> Result<Arc<Engine>, Trouble> {
-        let mut engine = self.engine.lock().await;
-        if let Some(engine) = &*engine {
-            return Ok(Arc::clone(engine));
-        }
-        let found = Arc::new(Engine::connect(&self.options.places).await?);
-        *engine = Some(Arc::clone(&found));
-        Ok(found)
-    }
-
-    /// The engine may come back as another version.
-    pub(crate) async fn disconnect(&self) {
-        *self.engine.lock().await = None;
-    }
-
-    async fn fault<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
-        if matches!(result, Err(Fault::Trouble(_))) {
-            self.disconnect().await;
-        }
-        result
-    }
-
-    pub(crate) fn record(&self, name: &BoxName) -> Record {
-        Record::new(&self.options.root, name)
-    }
-
-    async fn look(&self, name: &BoxName) -> Result<Look, Fault> {
-        let engine = self.engine().await?;
-        let called = container_name(&self.options.owner, name);
-        let found = engine.call(CALL, engine.docker.inspect_container(&called, None)).await;
-        match self.fault(found).await {
-            Ok(found) => Ok(mine(&self.options.owner, name, &found)
-                .map_or(Look::Stranger, |mine| Look::Mine(Box::new(mine)))),
-            Err(Fault::NotFound(_)) => Ok(Look::Nothing),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// This very container, if it is still there and ours.
-    pub(crate) async fn look_at(&self, name: &BoxName, id: &str) -> Result<Option<Mine>, Fault> {
-        match self.look(name).await? {
-            Look::Mine(mine) if mine.id == id => Ok(Some(*mine)),
-            Look::Mine(_) | Look::Stranger | Look::Nothing => Ok(None),
-        }
-    }
-
-    /// Whether it was told. One that has ended meanwhile need not be.
-    async fn signal(&self, mine: &Mine, signal: &str) -> Result<(), Fault> {
-        let engine = self.engine().await?;
-        let options = KillContainerOptions { signal: signal.to_owned() };
-        let told = engine.call(WORK, engine.docker.kill_container(&mine.id, Some(options))).await;
-        match self.fault(told).await {
-            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
-            // Older engines say it with another number.
-            Err(Fault::Refused(words))
-                if words.contains("is not running") || words.contains("not running") =>
-            {
-                Ok(())
-            }
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// For a limit that we hold. False: nothing came of it, and it is to be tried again.
-    pub(crate) async fn end_for(&self, name: &BoxName, mine: &Mine, cause: Cause) -> bool {
-        let noted = self.record(name).note(&mine.id, cause);
-        if let Err(error) = noted {
-            tracing::warn!(%name, %error, "why a box is ended could not be noted");
-        }
-        match self.signal(mine, "SIGKILL").await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%name, %error, "a box with too much on its disk could not be ended");
-                false
-            }
-        }
-    }
-
-    async fn remove(&self, mine: &Mine) -> Result<(), Fault> {
-        let engine = self.engine().await?;
-        let options = RemoveContainerOptions { v: true, force: true, link: false };
-        let gone = engine.call(WORK, engine.docker.remove_container(&mine.id, Some(options))).await;
-        match self.fault(gone).await {
-            // Somebody removes it already.
-            Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => {
-                self.sights.forget(&mine.id);
-                Ok(())
-            }
-            Err(fault) => Err(fault),
-        }
-    }
-
-    fn info(&self, name: &BoxName, mine: &Mine) -> BoxInfo {
-        BoxInfo {
-            name: name.clone(),
-            level: Level::Container,
-            holds: mine.kept.holds,
-            inside: mine.kept.inside(),
-            log: self.record(name).log(),
-            labels: mine.kept.labels.clone(),
-            hits: self.sights.of(mine).hits,
-        }
-    }
-
-    async fn ending(&self, name: &BoxName, mine: &Mine) -> Result<model::ports::sandbox::Ending, Fault> {
-        let engine = self.engine().await?;
-        let noted = self.record(name).noted(&mine.id);
-        let message = if mine.life == Life::Made { None } else { tail(&engine, &mine.id).await };
-        Ok(ending(mine, noted, self.sights.of(mine).hits, message))
-    }
 }
 
 impl Containers {
@@ -497,7 +365,7 @@ impl Sandbox for Containers {
                 return Ok(found(&mine));
             }
         };
-        let lax = not_enforced(&spec.limits, &engine.facts.holds);
+        let lax = not_enforced(&spec.limits, engine.facts.holds);
         if spec.strictness == Strictness::Strict && !lax.is_empty() {
             return Err(SandboxError::NotEnforced(lax));
         }

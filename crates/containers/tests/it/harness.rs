@@ -1,5 +1,6 @@
 //! A private engine, a daemon in a process of its own, and a look at what is left afterwards.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -39,6 +40,18 @@ pub(crate) struct World {
     guard: Child,
     words: Option<ChildStdin>,
     pub(crate) runtime: Option<String>,
+    /// Directories of boxes.
+    made: RefCell<Vec<PathBuf>>,
+}
+
+/// A part of a test that has an engine to itself, and leaves it as it was.
+pub(crate) type Scene = fn(Kind, &World);
+
+pub(crate) fn play(kind: Kind, scenes: &[Scene]) {
+    let world = World::new(kind);
+    for scene in scenes {
+        scene(kind, &world);
+    }
 }
 
 impl World {
@@ -55,14 +68,11 @@ impl World {
         let mut command = Command::new(PROBE);
         command.args(["guard", word]).arg(&directory);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let since = Instant::now();
         let mut guard = command.spawn().unwrap();
         let words = guard.stdin.take();
-        let world = Self { directory, owner, guard, words, runtime: None };
+        let world = Self { directory, owner, guard, words, runtime: None, made: RefCell::default() };
         world.wait_up();
-        let up = since.elapsed();
         world.import();
-        println!("up in {up:?}, imported in {:?}", since.elapsed() - up);
         world
     }
 
@@ -138,6 +148,7 @@ impl World {
         let path = self.at(name);
         fs::create_dir_all(&path).unwrap();
         chown(&path, Some(65534), Some(65534)).unwrap();
+        self.made.borrow_mut().push(path.clone());
         path
     }
 
@@ -228,8 +239,12 @@ impl World {
         self.finish(daemon);
     }
 
+    pub(crate) fn finish(self, daemon: Daemon) {
+        self.clear(daemon);
+    }
+
     /// Ends all boxes, and looks for what is left of them.
-    pub(crate) fn finish(self, mut daemon: Daemon) {
+    pub(crate) fn clear(&self, mut daemon: Daemon) {
         let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
         for (name, _) in found {
             daemon.ask(&json!({ "Kill": name }));
@@ -243,15 +258,16 @@ impl World {
         assert_eq!(left, Vec::<std::ffi::OsString>::new(), "records of a box are left");
         let listed = self.api("GET", "/containers/json?all=1", None);
         assert!(!listed.contains(&format!("callsign-{}-", self.owner)), "a container is left: {listed}");
+        for path in self.made.borrow_mut().drain(..) {
+            fs::remove_dir_all(path).ok();
+        }
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        let since = Instant::now();
         drop(self.words.take());
         self.guard.wait().ok();
-        println!("ended in {:?}", since.elapsed());
     }
 }
 

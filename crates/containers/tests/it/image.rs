@@ -30,7 +30,7 @@ fn an_image_is_made_without_a_network_and_boxes_run_from_it() {
         assert!(built["lines"].to_string().contains("COPY root/ /"), "{kind:?}: {built}");
         let mut spec = world.spec("one", "");
         spec.image = Some("callsign-runtime:latest".to_owned());
-        spec.command = "/opt/callsign/bin/opencode".to_owned();
+        spec.command = "/opt/callsign/bin/opencode".into();
         spec.args.clear();
         let log = world.printed(&mut daemon, &spec);
         let lines: Vec<_> = log.lines().collect();

@@ -9,59 +9,62 @@ use std::{fs, thread};
 use model::ports::sandbox::{Bind, User};
 use serde_json::{Value, json};
 
-use crate::harness::{BOTH, Kind, World};
+use crate::harness::{IMAGE, Kind, Scene, World, play};
+
+const SCENES: [Scene; 2] = [
+    a_missing_image_is_refused_with_the_reason_or_the_command,
+    a_command_that_is_not_there_is_named_and_leaves_nothing,
+];
 
 #[test]
-fn a_missing_image_is_refused_with_the_reason_or_the_command() {
-    for kind in BOTH {
-        let world = World::new(kind);
-        let mut daemon = world.daemon();
-        let mut spec = world.spec("one", "");
-        spec.image = Some("callsign-runtime:latest".to_owned());
-        let error = daemon.refused(&spec);
-        assert!(
-            error.contains("callsign-runtime:latest is not there") && error.contains("callsign image build"),
-            "{kind:?}: {error}"
-        );
-        assert_eq!(daemon.ask(&json!("Told")), json!([]), "{kind:?}: our own image was sought elsewhere");
-        // A registry that nobody runs: the reason is the engine's own.
-        spec.image = Some("127.0.0.1:1/acme/tools:7".to_owned());
-        let error = daemon.refused(&spec);
-        assert!(
-            error.contains("cannot be fetched") && error.contains("127.0.0.1:1") && error.contains("refused"),
-            "{kind:?}: {error}"
-        );
-        let missing = daemon.ask(&json!({ "MissingImage": "acme/tools" }));
-        assert!(missing.as_str().unwrap().contains("docker pull acme/tools"), "{missing}");
-        assert_eq!(daemon.ask(&json!({ "MissingImage": spec_image() })), Value::Null);
-        daemon.ask(&json!({ "Forget": "one" }));
-        world.finish(daemon);
-    }
-}
-
-fn spec_image() -> &'static str {
-    crate::harness::IMAGE
+fn refusals_say_why_on_docker() {
+    play(Kind::Docker, &SCENES);
 }
 
 #[test]
-fn a_command_that_is_not_there_is_named_and_leaves_nothing() {
-    for kind in BOTH {
-        let world = World::new(kind);
-        let mut daemon = world.daemon();
-        let mut spec = world.spec("one", "");
-        spec.command = "/opt/opencode".to_owned();
-        let error = daemon.refused(&spec);
-        assert!(error.contains("/opt/opencode") && error.contains("no such file"), "{kind:?}: {error}");
-        spec.command = "/bin/sh".to_owned();
-        spec.args = vec!["-c".to_owned(), "echo not today; exit 9".to_owned()];
-        // It is as fast as we are: either nobody saw it run, or it is known how it ended.
-        let answer = daemon.ask(&json!({ "Start": spec }));
-        if let Some(error) = answer["error"].as_str() {
-            assert!(error.contains("exit code 9: not today"), "{kind:?}: {error}");
-        }
-        assert!(daemon.ended("one").message.unwrap().contains("not today"), "{kind:?}");
-        world.finish(daemon);
+fn refusals_say_why_on_podman() {
+    play(Kind::Podman, &SCENES);
+}
+
+fn a_missing_image_is_refused_with_the_reason_or_the_command(kind: Kind, world: &World) {
+    let mut daemon = world.daemon();
+    let mut spec = world.spec("one", "");
+    spec.image = Some("callsign-runtime:latest".to_owned());
+    let error = daemon.refused(&spec);
+    assert!(
+        error.contains("callsign-runtime:latest is not there") && error.contains("callsign image build"),
+        "{kind:?}: {error}"
+    );
+    assert_eq!(daemon.ask(&json!("Told")), json!([]), "{kind:?}: our own image was sought elsewhere");
+    // A registry that nobody runs: the reason is the engine's own.
+    spec.image = Some("127.0.0.1:1/acme/tools:7".to_owned());
+    let error = daemon.refused(&spec);
+    assert!(
+        error.contains("cannot be fetched") && error.contains("127.0.0.1:1") && error.contains("refused"),
+        "{kind:?}: {error}"
+    );
+    let missing = daemon.ask(&json!({ "MissingImage": "acme/tools" }));
+    assert!(missing.as_str().unwrap().contains("docker pull acme/tools"), "{missing}");
+    assert_eq!(daemon.ask(&json!({ "MissingImage": IMAGE })), Value::Null);
+    daemon.ask(&json!({ "Forget": "one" }));
+    world.clear(daemon);
+}
+
+fn a_command_that_is_not_there_is_named_and_leaves_nothing(kind: Kind, world: &World) {
+    let mut daemon = world.daemon();
+    let mut spec = world.spec("one", "");
+    spec.command = "/opt/opencode".into();
+    let error = daemon.refused(&spec);
+    assert!(error.contains("/opt/opencode") && error.contains("no such file"), "{kind:?}: {error}");
+    spec.command = "/bin/sh".into();
+    spec.args = vec!["-c".to_owned(), "echo not today; exit 9".to_owned()];
+    // It is as fast as we are: either nobody saw it run, or it is known how it ended.
+    let answer = daemon.ask(&json!({ "Start": spec }));
+    if let Some(error) = answer["error"].as_str() {
+        assert!(error.contains("exit code 9: not today"), "{kind:?}: {error}");
     }
+    assert!(daemon.ended("one").message.unwrap().contains("not today"), "{kind:?}");
+    world.clear(daemon);
 }
 
 #[test]
