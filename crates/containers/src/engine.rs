@@ -268,18 +268,12 @@ impl Engine {
         let broken = |error| Trouble::Broken(socket.clone(), error);
         let path = socket.to_string_lossy();
         let docker = Docker::connect_with_unix(&path, WORK.as_secs(), API_DEFAULT_VERSION).map_err(broken)?;
-        let asked = timeout(CALL, async {
-            let docker = docker.negotiate_version().await?;
-            let (version, info) = (docker.version().await?, docker.info().await?);
-            Ok((docker, version, info))
-        });
-        match asked.await {
-            Err(_) => Err(Trouble::Silent(socket, CALL)),
-            Ok(Err(error)) => Err(broken(error)),
-            Ok(Ok((docker, version, info))) => {
-                Ok(Self { docker, facts: Facts { pid, ..Facts::new(&socket, &version, &info) } })
-            }
-        }
+        let agreed = timeout(CALL, docker.negotiate_version()).await;
+        let docker = agreed.map_err(|_| Trouble::Silent(socket.clone(), CALL))?.map_err(broken)?;
+        // Both run programs before they answer.
+        let asked = timeout(WORK, async { Ok((docker.version().await?, docker.info().await?)) }).await;
+        let (version, info) = asked.map_err(|_| Trouble::Silent(socket.clone(), WORK))?.map_err(broken)?;
+        Ok(Self { docker, facts: Facts { pid, ..Facts::new(&socket, &version, &info) } })
     }
 
     pub(crate) async fn call<T>(

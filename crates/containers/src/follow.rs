@@ -90,6 +90,18 @@ impl Followers {
     }
 }
 
+impl Followers {
+    /// Whoever writes the whole log must be the only one: a follower that lags behind would put it aside as full.
+    pub(crate) async fn leave(&self, id: &str) {
+        let handle = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.remove(id);
+        let Some(handle) = handle else { return };
+        handle.abort();
+        while !handle.is_finished() {
+            yield_now().await;
+        }
+    }
+}
+
 async fn follower(shared: Arc<Shared>, name: BoxName, mine: Mine) {
     tokio::select! {
         () = logs(&shared, &name, &mine) => {}

@@ -262,6 +262,7 @@ impl Containers {
             return Err(SandboxError::TooSlow(END));
         }
         // Its follower may lag behind; from here on the log is whole.
+        self.followers.leave(&mine.id).await;
         if let Ok(engine) = self.shared.engine().await {
             let _late = timeout(CALL, write(&engine, &record.log(), &mine.id, Follow::No)).await;
         }

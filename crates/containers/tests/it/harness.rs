@@ -127,7 +127,9 @@ impl World {
     /// A container that somebody else made, which sleeps.
     pub(crate) fn stranger(&self, name: &str, labels: &Value) -> String {
         let body = json!({ "Image": IMAGE, "Entrypoint": ["/bin/sleep"], "Cmd": ["100000"], "Labels": labels,
-            "HostConfig": { "NetworkMode": "none" } });
+            "HostConfig": { "NetworkMode": "none", "Ulimits": [
+                { "Name": "nofile", "Soft": 1024, "Hard": 1024 }, { "Name": "nproc", "Soft": 4096, "Hard": 4096 },
+            ] } });
         let file = self.at(&format!("{name}.json"));
         fs::write(&file, body.to_string()).unwrap();
         let made: Value =

@@ -68,7 +68,12 @@ fn it_has_no_privileges_and_gets_none(kind: Kind, world: &World) {
     }
     assert!(log.contains("NoNewPrivs:\t1") && log.contains("Seccomp:\t2"), "{kind:?}: {log}");
     assert!(log.contains("Uid:\t65534\t65534\t65534\t65534"), "{kind:?}: {log}");
-    assert_eq!(log.matches("unshare failed").count(), 2, "{kind:?}: {log}");
+    // Podman's own filter lets a user namespace be made, in which nothing of the host is anybody's.
+    let refused = match kind {
+        Kind::Docker | Kind::DockerLive => 2,
+        Kind::Podman => 1,
+    };
+    assert_eq!(log.matches("unshare failed").count(), refused, "{kind:?}: {log}");
     assert!(!log.contains("I am root"), "{kind:?}: {log}");
     assert!(log.contains("No space left"), "/tmp has no end: {log}");
     assert!(log.ends_with("0\ncallsign\n"), "{kind:?}: {log}");
