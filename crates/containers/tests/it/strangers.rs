@@ -14,34 +14,25 @@ fn containers_of_others_are_neither_told_of_nor_touched() {
         let mut daemon = world.daemon();
         daemon.start(&world.spec("mine", ""));
         let named = |name: &str| world.container(name);
+        // All that a box of ours has, but for what is said otherwise.
+        let like = |owner: &str, name: &str| {
+            let mut labels = world.inspect(&world.container("mine"))["Config"]["Labels"].clone();
+            labels["dev.callsign.owner"] = json!(owner);
+            labels["dev.callsign.box"] = json!(name);
+            labels
+        };
         let strangers = [
             ("somebody".to_owned(), "somebody", json!({})),
             // Our name, and no labels.
             (named("unlabelled"), "unlabelled", json!({})),
             // Our name, and the labels of another owner.
-            (
-                named("foreign"),
-                "foreign",
-                json!({ "dev.callsign.owner": "another", "dev.callsign.box": "foreign" }),
-            ),
+            (named("foreign"), "foreign", like("another", "foreign")),
             // Our name, our owner, and the label of another box.
-            (
-                named("mixed"),
-                "mixed",
-                json!({ "dev.callsign.owner": world.owner, "dev.callsign.box": "mine" }),
-            ),
+            (named("mixed"), "mixed", like(&world.owner, "mine")),
             // Our labels, and another name: made of an image that was made of a box.
-            (
-                "copied".to_owned(),
-                "copied",
-                json!({ "dev.callsign.owner": world.owner, "dev.callsign.box": "copied" }),
-            ),
+            ("copied".to_owned(), "copied", like(&world.owner, "copied")),
             // The name of another owner whose name and box read the same together.
-            (
-                format!("callsign-{}-a-b", world.owner),
-                "a-b",
-                json!({ "dev.callsign.owner": format!("{}-a", world.owner), "dev.callsign.box": "b" }),
-            ),
+            (format!("callsign-{}-a-b", world.owner), "a-b", like(&format!("{}-a", world.owner), "b")),
         ];
         let ids: Vec<String> =
             strangers.iter().map(|(name, _, labels)| world.stranger(name, labels)).collect();
