@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! test.rs ─┬ tools.rs         what must be installed first
+//!          │   └ engines.rs    … and what container engines are tested with
 //!          ├ tidy.rs          what no compiler checks
 //!          ├ conformance.rs   the official suite, with and without us
 //!          ├ everything.rs    a real server, with and without us

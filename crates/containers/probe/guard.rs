@@ -17,7 +17,7 @@ pub(crate) fn main(kind: &str, directory: &Path) -> ExitCode {
     let _already = setsid();
     // What an engine leaves behind becomes ours, and is no zombie that the next engine takes for a living one.
     let _older = set_child_subreaper(Some(getpid()));
-    let mut engine = start(kind, directory).ok();
+    let mut engine = begun(kind, directory);
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         match line.as_str() {
             "kill" => {
@@ -28,12 +28,22 @@ pub(crate) fn main(kind: &str, directory: &Path) -> ExitCode {
                 sleep(Duration::from_millis(100));
                 reap();
             }
-            "start" => engine = start(kind, directory).ok(),
+            "start" => engine = begun(kind, directory),
             _ => {}
         }
     }
     clean(directory, &mut engine);
     ExitCode::SUCCESS
+}
+
+/// One that cannot even be started says so where it would say everything else.
+fn begun(kind: &str, directory: &Path) -> Option<Child> {
+    let started = start(kind, directory);
+    started
+        .inspect_err(|error| {
+            let _lost = fs::write(directory.join("engine.log"), format!("{kind} cannot be run: {error}"));
+        })
+        .ok()
 }
 
 fn start(kind: &str, directory: &Path) -> io::Result<Child> {
