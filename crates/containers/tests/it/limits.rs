@@ -125,7 +125,10 @@ fn a_disk_that_fills_ends_the_box_and_nothing_is_removed() {
     daemon.start(&spec);
     let ending = daemon.ended("many");
     assert_eq!((ending.cause, ending.hits.disk), (Cause::Disk, 1), "{ending:?}");
-    assert!(fs::read_dir(world.at("many-workspace")).unwrap().count() >= 20, "data is never removed");
+    // It may have been ended before the last file; what it had written by then was too much, and is still there.
+    let files = fs::read_dir(world.at("many-workspace")).unwrap().flatten();
+    let kept: u64 = files.map(|file| file.metadata().unwrap().len()).sum();
+    assert!(kept > 8 << 20, "data is never removed, and {kept} bytes are left");
     world.finish(daemon);
 }
 
