@@ -5,6 +5,8 @@
 //! (`openat2` with `RESOLVE_BENEATH`), a file is looked at before it is opened for reading, and every list and every
 //! read has a cap.
 
+mod count;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -17,6 +19,8 @@ use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmod, fstat, open, openat2, statat,
 };
 use rustix::io::Errno;
+
+pub use count::Count;
 
 /// Longer than any path the kernel takes.
 const LONGEST: usize = 4096;

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use beneath::Count;
 use bollard::query_parameters::LogsOptions;
 use futures_util::{Stream, StreamExt as _};
 use model::ports::sandbox::{BoxName, Cause, Hits};
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::disk::Count;
 use crate::engine::{CALL, Engine};
 use crate::groups;
 use crate::log::Log;

@@ -39,7 +39,6 @@
 //! Read `sandbox.rs` first, then `shared.rs` and `body.rs`.
 
 mod body;
-mod disk;
 mod engine;
 mod follow;
 mod groups;

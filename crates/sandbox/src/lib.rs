@@ -42,7 +42,6 @@
 
 mod bwrap;
 mod cgroup;
-mod disk;
 pub mod keeper;
 mod local;
 mod lock;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use beneath::Count;
 use model::ports::sandbox::{Cause, Hits, Hold, Level};
 use rustix::process::Signal;
 
-use crate::disk::Count;
 use crate::lock::is_held;
 use crate::process::{Process, private_memory, proportional_memory, sum, tree};
 use crate::record::Job;
