@@ -36,6 +36,8 @@
 //! - No variable of a box is in anybody's arguments.
 //! - Nothing that a box can write is opened by path: see the crate `beneath`.
 //!
+//! Where sessions may have boxes of either kind, [`Runtimes`] stands before this sandbox and a local one.
+//!
 //! Read `sandbox.rs` first, then `shared.rs` and `body.rs`.
 
 mod body;
@@ -46,6 +48,7 @@ mod image;
 mod log;
 mod properties;
 mod record;
+mod runtimes;
 mod sandbox;
 mod shared;
 mod states;
@@ -54,4 +57,5 @@ pub use body::ORPHANED;
 pub use engine::{Facts, Kind, Places, Trouble};
 pub use image::{BRIDGE, Build, DOCKERFILE, ImageError, ImageFile, OPENCODE, PLUGIN, RUNTIME_IMAGE};
 pub use properties::{Properties, properties};
+pub use runtimes::{Keeps, Runtimes};
 pub use sandbox::{ContainerOptions, Containers, Progress, Pull};

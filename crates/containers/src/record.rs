@@ -26,6 +26,17 @@ impl Record {
         Self(root.join(name.as_str()))
     }
 
+    /// Whether anything was begun under this name. Never later than the engine: a start takes its lock first, and what
+    /// is forgotten goes from the engine first.
+    pub(crate) fn exists(&self) -> bool {
+        self.0.is_dir()
+    }
+
+    /// Whether there is one of any box.
+    pub(crate) fn any(root: &Path) -> bool {
+        fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
     pub(crate) fn make(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
     }

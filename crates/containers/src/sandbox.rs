@@ -21,7 +21,8 @@ use crate::engine::{CALL, Engine, Facts, Fault, Places, Trouble, WORK};
 use crate::follow::{Follow, Followers, Sights, write};
 use crate::image::{self, Build, ImageError};
 use crate::properties::{Properties, properties};
-use crate::record::Lock;
+use crate::record::{Lock, Record};
+use crate::runtimes::Keeps;
 use crate::shared::{Look, Shared};
 use crate::states::{Life, Mine, at_once, mine};
 
@@ -330,6 +331,16 @@ impl Containers {
                 ending.map(BoxState::Ended).map_err(|fault| fault.doing("look at how a box ended"))
             }
         }
+    }
+}
+
+impl Keeps for Containers {
+    fn keeps(&self, name: &BoxName) -> bool {
+        self.shared.record(name).exists()
+    }
+
+    fn keeps_any(&self) -> bool {
+        Record::any(&self.shared.options.root)
     }
 }
 
