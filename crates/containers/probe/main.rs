@@ -127,7 +127,11 @@ async fn answered(sandbox: &Containers, request: Request) -> Result<serde_json::
                 |line: &str| lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
             let built = sandbox.build(Build { base, tag, files }, &tell).await;
             let lines = lines.into_inner().unwrap_or_default();
-            serde_json::json!({ "lines": lines, "failed": built.err().map(|error| told(&error)) })
+            let (id, failed) = match built {
+                Ok(built) => (Some(built.id), None),
+                Err(error) => (None, Some(told(&error))),
+            };
+            serde_json::json!({ "lines": lines, "id": id, "failed": failed })
         }
     })
 }

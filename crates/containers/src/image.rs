@@ -14,15 +14,17 @@ use tokio::time::timeout;
 
 use crate::engine::{CALL, Engine, Fault, Trouble};
 
-/// What `callsign image build` makes unless it is told another name. Never fetched: under this name a registry could
-/// only have somebody else's.
-pub const RUNTIME_IMAGE: &str = "callsign-runtime:latest";
+/// What boxes run from unless somebody names another image. Never fetched: under this name a registry could only have
+/// somebody else's.
+const RUNTIME: &str = "opencode-as-mcp-runtime";
 /// How an image of ours is made; its base is an argument.
 pub const DOCKERFILE: &str = include_str!("../../../Dockerfile.runtime");
-/// Where things lie in an image of ours.
-pub const OPENCODE: &str = "/opt/callsign/bin/opencode";
-pub const BRIDGE: &str = "/opt/callsign/bin/callsign-bridge";
-pub const PLUGIN: &str = "/opt/callsign/plugin";
+/// The base unless somebody names another. In full, since Podman knows no default registry.
+pub const BASE: &str = "docker.io/library/debian:12-slim";
+/// Where things lie in an image of ours: the agent's program, the box's init, and what the agent is configured with.
+pub const OPENCODE: &str = "/opt/callsign/opencode";
+pub const BRIDGE: &str = "/opt/callsign/bridge";
+pub const CONFIG: &str = "/opt/callsign/config";
 
 /// How long an engine may say nothing while it works on an image.
 const SILENCE: Duration = Duration::from_mins(3);
@@ -36,6 +38,9 @@ pub enum ImageError {
     /// In the engine's own words.
     #[error("the engine could not make the image: {0}")]
     Refused(String),
+    /// With the engine's own words, where it was asked for it.
+    #[error("the base image {base} is not there{}", .said.as_ref().map(|said| format!(", and the engine could not fetch it: {said}")).unwrap_or_default())]
+    NoBase { base: String, said: Option<String> },
     #[error("could not pack {}", .path.display())]
     Pack {
         path: PathBuf,
@@ -54,6 +59,15 @@ pub struct Build {
     pub base: String,
     pub tag: String,
     pub files: Vec<ImageFile>,
+}
+
+/// What was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// `sha256:…`
+    pub id: String,
+    /// Bytes, its base included.
+    pub size: Option<u64>,
 }
 
 /// A file or a whole directory of the host, and where it lies in the image. Links stay links.
@@ -75,9 +89,8 @@ pub(crate) async fn find(engine: &Engine, image: &str) -> Result<Option<ImageIns
 
 /// Whether a registry can have it at all.
 pub(crate) fn is_local(image: &str) -> bool {
-    image.starts_with("localhost/")
-        || (image.starts_with("callsign-") && !image.contains('/'))
-        || image.starts_with("sha256:")
+    let name = image.split_once([':', '@']).map_or(image, |(name, _)| name);
+    name == RUNTIME || image.starts_with("localhost/") || image.starts_with("sha256:")
 }
 
 pub(crate) async fn pull(
@@ -108,7 +121,7 @@ pub(crate) async fn build(
     engine: &Engine,
     build: Build,
     tell: &(dyn Fn(&str) + Send + Sync),
-) -> Result<(), ImageError> {
+) -> Result<Built, ImageError> {
     let Build { base, tag, files } = build;
     for file in &files {
         let plain = file
@@ -121,6 +134,9 @@ pub(crate) async fn build(
         // Before the engine is told anything.
         std::fs::metadata(&file.from)
             .map_err(|source| ImageError::Pack { path: file.from.clone(), source })?;
+    }
+    if is_local(&base) && find(engine, &base).await.map_err(refused)?.is_none() {
+        return Err(ImageError::NoBase { base, said: None });
     }
     let (sender, receiver) = mpsc::channel(4);
     let packing = tokio::task::spawn_blocking(move || {
@@ -137,10 +153,10 @@ pub(crate) async fn build(
         stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|piece| (piece, receiver)));
     let options = BuildImageOptions {
         dockerfile: NAME.to_owned(),
-        t: Some(tag),
+        t: Some(tag.clone()),
         rm: true,
         forcerm: true,
-        buildargs: Some(HashMap::from([("BASE".to_owned(), base)])),
+        buildargs: Some(HashMap::from([("BASE".to_owned(), base.clone())])),
         networkmode: Some("none".to_owned()),
         ..BuildImageOptions::default()
     };
@@ -158,10 +174,24 @@ pub(crate) async fn build(
     {
         return Err(error);
     }
-    built.map_err(|fault| match fault {
+    match built.map_err(refused) {
+        Err(ImageError::Refused(said)) if find(engine, &base).await.map_err(refused)?.is_none() => {
+            return Err(ImageError::NoBase { base, said: Some(said) });
+        }
+        other => other?,
+    }
+    let made = find(engine, &tag).await.map_err(refused)?;
+    let lost = || ImageError::Refused(format!("it says that it made {tag}, and does not have it"));
+    let made = made.ok_or_else(lost)?;
+    let size = made.size.and_then(|size| u64::try_from(size).ok());
+    Ok(Built { id: made.id.unwrap_or_default(), size })
+}
+
+fn refused(fault: Fault) -> ImageError {
+    match fault {
         Fault::Trouble(trouble) => ImageError::Trouble(trouble),
         Fault::NotFound(words) | Fault::Conflict(words) | Fault::Refused(words) => ImageError::Refused(words),
-    })
+    }
 }
 
 /// Passes lines on until there are no more, or one is an error, or there are none for too long.
@@ -234,17 +264,27 @@ impl Write for Pieces {
 
 #[cfg(test)]
 mod tests {
-    use super::is_local;
+    use model::settings::SessionSettings;
+
+    use super::{BASE, DOCKERFILE, RUNTIME, is_local};
+
+    #[test]
+    fn the_image_of_a_session_that_names_none_is_ours_and_the_recipe_has_our_base() {
+        let image = SessionSettings::default().image;
+        assert_eq!(image.as_str(), format!("{RUNTIME}:latest"));
+        assert!(DOCKERFILE.contains(&format!("ARG BASE={BASE}\n")));
+    }
 
     #[test]
     fn what_only_this_machine_can_have_is_never_fetched() {
         for (image, expected) in [
-            ("callsign-runtime:latest", true),
-            ("callsign-runtime", true),
+            ("opencode-as-mcp-runtime:latest", true),
+            ("opencode-as-mcp-runtime", true),
+            ("opencode-as-mcp-runtime@sha256:1", true),
             ("localhost/x", true),
             ("debian:12", false),
-            ("ghcr.io/acme/callsign-runtime", false),
-            ("callsign-tools/x", false),
+            ("ghcr.io/acme/opencode-as-mcp-runtime", false),
+            ("opencode-as-mcp-runtime/x", false),
         ] {
             assert_eq!(is_local(image), expected, "{image}");
         }

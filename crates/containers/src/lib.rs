@@ -55,7 +55,7 @@ mod states;
 
 pub use body::ORPHANED;
 pub use engine::{Facts, Kind, Places, Trouble};
-pub use image::{BRIDGE, Build, DOCKERFILE, ImageError, ImageFile, OPENCODE, PLUGIN, RUNTIME_IMAGE};
+pub use image::{BASE, BRIDGE, Build, Built, CONFIG, DOCKERFILE, ImageError, ImageFile, OPENCODE};
 pub use properties::{Properties, properties};
 pub use runtimes::{Keeps, Runtimes};
 pub use sandbox::{ContainerOptions, Containers, Progress, Pull};

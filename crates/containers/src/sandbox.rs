@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::body::{BOX, MOST_VOLUMES, OWNER, Plan, Us, body, container_name, not_enforced, refusal};
 use crate::engine::{CALL, Engine, Facts, Fault, Places, Trouble, WORK};
 use crate::follow::{Follow, Followers, Sights, write};
-use crate::image::{self, Build, ImageError};
+use crate::image::{self, Build, Built, ImageError};
 use crate::properties::{Properties, properties};
 use crate::record::{Lock, Record};
 use crate::runtimes::Keeps;
@@ -101,7 +101,11 @@ impl Containers {
     }
 
     /// Makes an image of a base and files of the host. Lines of the engine as they come.
-    pub async fn build(&self, build: Build, tell: &(dyn Fn(&str) + Send + Sync)) -> Result<(), ImageError> {
+    pub async fn build(
+        &self,
+        build: Build,
+        tell: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Built, ImageError> {
         let engine = self.shared.engine().await?;
         image::build(&engine, build, tell).await
     }

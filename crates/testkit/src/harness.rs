@@ -34,7 +34,7 @@ pub fn bin(name: &str) -> String {
     let test = std::env::current_exe().expect("the test's own path");
     let target = test.ancestors().find(|path| path.join("deps").is_dir() || path.join(name).is_file());
     let path = target.unwrap_or_else(|| panic!("no target directory above {}", test.display())).join(name);
-    assert!(path.is_file(), "{} is missing: build it with cargo build -p testkit --bins", path.display());
+    assert!(path.is_file(), "{} is missing: build it with cargo build --workspace --bins", path.display());
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 

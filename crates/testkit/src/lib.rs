@@ -12,6 +12,7 @@
 pub mod client;
 pub mod conformance;
 pub mod echo;
+pub mod engine;
 pub mod harness;
 pub mod hostile;
 pub mod hosts;

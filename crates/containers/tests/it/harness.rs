@@ -15,30 +15,18 @@ use model::ports::sandbox::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use testkit::engine::PrivateEngine;
 
 const PROBE: &str = env!("CARGO_BIN_EXE_containers-probe");
 /// For anything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The same name on both: Podman looks for short names where Docker's registry would have them.
-pub(crate) const IMAGE: &str = "localhost/callsign-base:test";
+pub(crate) use testkit::engine::{BOTH, IMAGE, Kind};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Docker,
-    /// Its boxes go on when it is restarted.
-    DockerLive,
-    Podman,
-}
-
-pub(crate) const BOTH: [Kind; 2] = [Kind::Docker, Kind::Podman];
-
-/// A private engine with one image. Ends with the test, however that ends.
+/// An engine, the boxes in it, and their directories.
 pub(crate) struct World {
-    directory: PathBuf,
+    engine: PrivateEngine,
     pub(crate) owner: String,
-    guard: Child,
-    words: Option<ChildStdin>,
     pub(crate) runtime: Option<String>,
     /// Directories of boxes.
     made: RefCell<Vec<PathBuf>>,
@@ -54,77 +42,22 @@ pub(crate) fn play(kind: Kind, scenes: &[Scene]) {
     }
 }
 
-/// Made by `cargo xtask tools`.
-fn base() -> PathBuf {
-    Path::new(PROBE).ancestors().nth(2).unwrap().join("tools/engines/base.tar")
-}
-
 impl World {
     pub(crate) fn new(kind: Kind) -> Self {
-        let help = "run `cargo xtask tools` as root; CALLSIGN_ENGINES=none lets `cargo xtask test` do without engines";
-        assert!(nix::unistd::geteuid().is_root(), "a private engine needs root; {help}");
-        assert!(base().is_file(), "there is no {}; {help}", base().display());
-        let made = tempfile::Builder::new().prefix("csengine").rand_bytes(8).tempdir_in("/tmp").unwrap();
-        let directory = made.keep();
-        let name = directory.file_name().unwrap().to_str().unwrap();
-        let owner = name.chars().filter(char::is_ascii_alphanumeric).collect();
-        let word = match kind {
-            Kind::Docker => "docker",
-            Kind::DockerLive => "docker-live",
-            Kind::Podman => "podman",
-        };
-        let mut command = Command::new(PROBE);
-        command.args(["guard", word]).arg(&directory);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut guard = command.spawn().unwrap();
-        let words = guard.stdin.take();
-        let world = Self { directory, owner, guard, words, runtime: None, made: RefCell::default() };
-        world.wait_up();
-        world.import();
-        world
+        let engine = PrivateEngine::start(kind);
+        Self { owner: engine.name(), engine, runtime: None, made: RefCell::default() }
     }
 
-    /// Tells the guard: `kill`, `start`.
     pub(crate) fn tell(&mut self, word: &str) {
-        writeln!(self.words.as_mut().unwrap(), "{word}").unwrap();
+        self.engine.tell(word);
     }
 
     pub(crate) fn wait_up(&self) {
-        let up = || self.api("GET", "/_ping", None).trim() == "OK";
-        let log = || fs::read_to_string(self.at("engine.log")).unwrap_or_default();
-        let deadline = Instant::now() + PATIENCE;
-        while !up() {
-            let hopeless = log().contains("cannot be run") || Instant::now() > deadline;
-            assert!(!hopeless, "the engine does not start: {}", log());
-            thread::sleep(Duration::from_millis(50));
-        }
+        self.engine.wait_up();
     }
 
-    fn import(&self) {
-        let answer = self.api("POST", "/images/create?fromSrc=-&repo=imported&tag=test", Some(&base()));
-        let line =
-            answer.lines().rfind(|line| line.contains("sha256:")).unwrap_or_else(|| panic!("{answer}"));
-        let status: Value = serde_json::from_str(line).unwrap();
-        let id = status["status"].as_str().unwrap();
-        self.api("POST", &format!("/images/{id}/tag?repo=localhost/callsign-base&tag=test"), None);
-    }
-
-    /// Without any code of ours between: what others do to the engine.
     pub(crate) fn api(&self, method: &str, path: &str, body: Option<&Path>) -> String {
-        let mut command = Command::new("curl");
-        command
-            .args(["--silent", "--max-time", "60", "--request", method, "--unix-socket"])
-            .arg(self.at("engine.sock"));
-        if let Some(body) = body {
-            let kind = if body.extension().is_some_and(|end| end == "json") {
-                "application/json"
-            } else {
-                "application/x-tar"
-            };
-            command.arg("--header").arg(format!("Content-Type: {kind}")).arg("--upload-file").arg(body);
-        }
-        let output = command.arg(format!("http://engine{path}")).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.engine.api(method, path, body)
     }
 
     pub(crate) fn inspect(&self, container: &str) -> Value {
@@ -149,7 +82,7 @@ impl World {
     }
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        self.engine.at(name)
     }
 
     /// A directory that a box may write.
@@ -166,7 +99,7 @@ impl World {
     }
 
     pub(crate) fn daemon(&self) -> Daemon {
-        self.daemon_of(&self.owner, &self.at("engine.sock"), None)
+        self.daemon_of(&self.owner, &self.engine.socket(), None)
     }
 
     pub(crate) fn daemon_of(&self, owner: &str, socket: &Path, user: Option<u32>) -> Daemon {
@@ -270,13 +203,6 @@ impl World {
         for path in self.made.borrow_mut().drain(..) {
             fs::remove_dir_all(path).ok();
         }
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        drop(self.words.take());
-        self.guard.wait().ok();
     }
 }
 

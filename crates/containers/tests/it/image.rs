@@ -13,7 +13,7 @@ fn an_image_is_made_without_a_network_and_boxes_run_from_it() {
         let world = World::new(kind);
         let mut daemon = world.daemon();
         let program = world.at("opencode");
-        fs::write(&program, "#!/bin/sh\necho it runs from the image\nls -l /opt/callsign/plugin | tail -n +2 | awk '{print $1, $3, $NF}'\n: > /workspace/.done\nsleep 100000\n").unwrap();
+        fs::write(&program, "#!/bin/sh\necho it runs from the image\nls -l /opt/callsign/config | tail -n +2 | awk '{print $1, $3, $NF}'\n: > /workspace/.done\nsleep 100000\n").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
         let plugin = world.at("plugin");
         fs::create_dir_all(plugin.join("node_modules")).unwrap();
@@ -21,16 +21,17 @@ fn an_image_is_made_without_a_network_and_boxes_run_from_it() {
         symlink("package.json", plugin.join("link")).unwrap();
         fs::write(world.at("large"), vec![7; 20 << 20]).unwrap();
         let files = json!([
-            [program, "/opt/callsign/bin/opencode"],
-            [plugin, "/opt/callsign/plugin"],
-            [world.at("large"), "/opt/callsign/bin/large"],
+            [program, "/opt/callsign/opencode"],
+            [plugin, "/opt/callsign/config"],
+            [world.at("large"), "/opt/callsign/bridge"],
         ]);
-        let built = daemon.ask(&json!({ "Build": [IMAGE, "callsign-runtime:latest", files] }));
+        let built = daemon.ask(&json!({ "Build": [IMAGE, "opencode-as-mcp-runtime:latest", files] }));
         assert_eq!(built["failed"], json!(null), "{kind:?}: {built}");
+        assert!(built["id"].as_str().unwrap().starts_with("sha256:"), "{kind:?}: {built}");
         assert!(built["lines"].to_string().contains("COPY root/ /"), "{kind:?}: {built}");
         let mut spec = world.spec("one", "");
-        spec.image = Some("callsign-runtime:latest".to_owned());
-        spec.command = "/opt/callsign/bin/opencode".into();
+        spec.image = Some("opencode-as-mcp-runtime:latest".to_owned());
+        spec.command = "/opt/callsign/opencode".into();
         spec.args.clear();
         let log = world.printed(&mut daemon, &spec);
         let lines: Vec<_> = log.lines().collect();
@@ -46,14 +47,18 @@ fn an_image_is_made_without_a_network_and_boxes_run_from_it() {
         );
         let failed = |base: &str, files| {
             let mut daemon = world.daemon();
-            let built = daemon.ask(&json!({ "Build": [base, "callsign-runtime:other", files] }));
+            let built = daemon.ask(&json!({ "Build": [base, "opencode-as-mcp-runtime:other", files] }));
             built["failed"].as_str().unwrap_or_else(|| panic!("{built}")).to_owned()
         };
         let error = failed("127.0.0.1:1/no/base:1", json!([]));
         assert!(
-            error.contains("could not make the image") && error.contains("127.0.0.1:1"),
+            error.contains(
+                "the base image 127.0.0.1:1/no/base:1 is not there, and the engine could not fetch it"
+            ),
             "{kind:?}: {error}"
         );
+        let error = failed("localhost/no/base:1", json!([]));
+        assert!(error.ends_with("the base image localhost/no/base:1 is not there"), "{kind:?}: {error}");
         let error = failed(IMAGE, json!([[world.at("nowhere"), "/opt/callsign/x"]]));
         assert!(error.contains("nowhere") && error.contains("No such file"), "{kind:?}: {error}");
         let error = failed(IMAGE, json!([[world.at("large"), "/etc/shadow"]]));

@@ -29,10 +29,11 @@ fn refusals_say_why_on_podman() {
 fn a_missing_image_is_refused_with_the_reason_or_the_command(kind: Kind, world: &World) {
     let mut daemon = world.daemon();
     let mut spec = world.spec("one", "");
-    spec.image = Some("callsign-runtime:latest".to_owned());
+    spec.image = Some("opencode-as-mcp-runtime:latest".to_owned());
     let error = daemon.refused(&spec);
     assert!(
-        error.contains("callsign-runtime:latest is not there") && error.contains("callsign image build"),
+        error.contains("opencode-as-mcp-runtime:latest is not there")
+            && error.contains("callsign image build"),
         "{kind:?}: {error}"
     );
     assert_eq!(daemon.ask(&json!("Told")), json!([]), "{kind:?}: our own image was sought elsewhere");
