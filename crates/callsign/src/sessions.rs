@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use containers::{ContainerOptions, Containers, Places, Pull, Runtimes};
 use model::ports::sandbox::{Gravity, Level, Sandbox as _, User};
-use model::settings::{BoxIsolation, SessionSettings};
+use model::settings::{BoxIsolation, Runtime, SessionSettings};
 use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
 use sessions::{Check, Desk, Engine, Git, Layout, Live, Options, Rooms as _, Terms, World};
 use sha2::Digest as _;
@@ -30,7 +31,7 @@ use crate::keeping;
 use crate::state::StateDir;
 use outfit::Outfit;
 use quay::Quays;
-use rooms::{LocalRooms, RealWorld};
+use rooms::{RealRooms, RealWorld};
 use settler::FromVariables;
 
 /// How long it is believed that boxes can be made: finding out starts a process.
@@ -46,15 +47,15 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         tracing::warn!("{doubt}");
     }
     let path = Environment::of_process().get("PATH").map(OsString::from).unwrap_or_default();
-    let sandbox = local_sandbox(&state, &now, &path);
-    let owned = sandbox.own().await?.context("another process owns the boxes of this state directory")?;
+    let local = local_sandbox(&state, &now, &path);
+    let owned = local.own().await?.context("another process owns the boxes of this state directory")?;
     let settler = FromVariables { base: settings.clone(), path: path.clone(), roots };
     let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
     let outfit = Outfit::put_out(&state.file("outfit")).context("what boxes need could not be written")?;
     // Boxes keep their ways out as long as somebody sees to their sessions.
     let quays_end = CancellationToken::new();
-    let rooms = Arc::new(LocalRooms {
-        sandbox,
+    let rooms = Arc::new(RealRooms {
+        sandbox: Runtimes::new(local, Some(containers(&state))),
         base: settings,
         bare: now.isolation == BoxIsolation::None,
         redactor,
@@ -129,12 +130,9 @@ fn doubts(settings: &SessionSettings) -> Vec<String> {
 
 /// The boxes of a state directory, as the settings want them.
 pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsString) -> LocalSandbox {
-    // The same for every daemon on this directory, and no other.
-    let digest = sha2::Sha256::digest(state.path().as_os_str().as_encoded_bytes());
-    let owner = digest.iter().take(8).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     LocalSandbox::new(LocalOptions {
         root: state.file("boxes"),
-        owner,
+        owner: owner_of(state),
         // The program that runs, also if its file has been replaced since.
         keeper: KeeperCommand {
             program: PathBuf::from("/proc/self/exe"),
@@ -149,8 +147,30 @@ pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsStri
     })
 }
 
+/// The boxes of a state directory that a container engine keeps. None is looked for before there is one to make.
+pub fn containers(state: &StateDir) -> Containers {
+    let environment = Environment::of_process();
+    Containers::new(ContainerOptions {
+        root: state.file("containers"),
+        owner: owner_of(state),
+        places: Places {
+            docker_host: environment.get("DOCKER_HOST"),
+            runtime_dir: environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
+        },
+        runtime: None,
+        pull: Pull::Missing,
+        progress: Arc::new(|name, line| tracing::info!(session = %name, "the image is fetched: {line}")),
+    })
+}
+
+/// The same for every daemon on this directory, and no other.
+fn owner_of(state: &StateDir) -> String {
+    let digest = sha2::Sha256::digest(state.path().as_os_str().as_encoded_bytes());
+    digest.iter().take(8).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
 /// Whether a session that is made now could be run.
-fn check(rooms: Arc<LocalRooms>) -> Check {
+fn check(rooms: Arc<RealRooms>) -> Check {
     let (sender, _) = watch::channel(None::<Instant>);
     let good = Arc::new(sender);
     Arc::new(move || {
@@ -159,7 +179,12 @@ fn check(rooms: Arc<LocalRooms>) -> Check {
             if good.borrow().is_some_and(|at| at.elapsed() < BELIEVED) {
                 return Ok(());
             }
-            let ability = rooms.sandbox().probe().await.map_err(|error| error.to_string())?;
+            let runtime = rooms.base.borrow().runtime;
+            let ability = match (runtime, rooms.sandbox().engine()) {
+                (Runtime::Docker, Some(engine)) => engine.probe().await,
+                (Runtime::Docker, None) | (Runtime::Local, _) => rooms.sandbox().probe().await,
+            };
+            let ability = ability.map_err(|error| error.to_string())?;
             let missing = ability.missing.iter().filter(|missing| missing.gravity == Gravity::Refuses);
             let missing: Vec<String> = missing.map(ToString::to_string).collect();
             if !missing.is_empty() {

@@ -42,5 +42,5 @@ pub use desk::{
 };
 pub use engine::{Engine, Options};
 pub use layout::{Layout, SessionDirs};
-pub use live::{Following, Hot, Live, Metered, Progress, Temper, Unasked};
+pub use live::{Asking, Following, Hot, Live, Metered, Progress, Temper, Unasked};
 pub use world::{Access, Ports, Rooms, World};

@@ -2,12 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use model::ports::sandbox::Holds;
 use model::session::{RunId, RunUsage, SessionId, UnixMillis};
 use model::settings::Budget;
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+
+/// How long requests of a run that is over may take to end by themselves, and how long when they are cut off.
+const BY_ITSELF: Duration = Duration::from_millis(300);
+const CUT_OFF: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How a session's box is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +83,14 @@ pub struct Metered {
     pub tokens: u64,
 }
 
+/// A request that may go out.
+#[derive(Debug, Clone)]
+pub struct Asking {
+    pub run: RunId,
+    /// Cancelled when the run is over, and the request with it.
+    pub over: CancellationToken,
+}
+
 /// Why a box may not ask its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unasked {
@@ -91,6 +106,10 @@ pub enum Unasked {
 struct Followed {
     progress: watch::Sender<Progress>,
     metered: Metered,
+    /// Requests to its provider that are under way.
+    open: u32,
+    /// Cancelled once it may ask for nothing more.
+    over: CancellationToken,
     /// Set by whoever runs it; cancelled where somebody asks for its end.
     cancel: Option<CancellationToken>,
 }
@@ -164,10 +183,11 @@ impl Live {
 
     /// The run at work asks its provider, if it may. Counted here: of many at once none is let by that is one too many.
     /// Tokens are known afterwards, so that requests under way may go beyond.
-    pub fn ask(&self, session: &SessionId, budget: Budget) -> Result<RunId, Unasked> {
+    pub fn ask(&self, session: &SessionId, budget: Budget) -> Result<Asking, Unasked> {
         let run = self.at_work(session).ok_or(Unasked::NoRun)?;
         let mut runs = self.lock_runs();
-        let Metered { requests, tokens, .. } = &mut runs.get_mut(&run).ok_or(Unasked::NoRun)?.metered;
+        let followed = runs.get_mut(&run).filter(|run| !run.over.is_cancelled()).ok_or(Unasked::NoRun)?;
+        let Metered { requests, tokens, .. } = &mut followed.metered;
         if budget.requests.is_some_and(|most| *requests >= most) {
             return Err(Unasked::Requests);
         }
@@ -175,16 +195,36 @@ impl Live {
             return Err(Unasked::Tokens);
         }
         *requests += 1;
+        followed.open += 1;
+        let over = followed.over.clone();
         drop(runs);
-        Ok(run)
+        Ok(Asking { run, over })
     }
 
-    /// What one of its requests used. A run that has ended is not heard of any more.
+    /// What one of its requests used, once each. A run that has ended is not heard of any more.
     pub fn used(&self, run: &RunId, tokens: u64, usage: Option<RunUsage>) {
         if let Some(entry) = self.lock_runs().get_mut(run) {
+            entry.open = entry.open.saturating_sub(1);
             let metered = &mut entry.metered;
             metered.tokens = metered.tokens.saturating_add(tokens);
             metered.usage = metered.usage.plus(usage.unwrap_or_default());
+        }
+    }
+
+    /// Nothing more is asked for by a run that is over, and what it asked for comes to its end: by itself, such as a
+    /// title, or cut off, so that it is counted.
+    pub(crate) async fn close(&self, run: &RunId) {
+        self.until_asked(run, BY_ITSELF).await;
+        if let Some(entry) = self.lock_runs().get(run) {
+            entry.over.cancel();
+        }
+        self.until_asked(run, CUT_OFF).await;
+    }
+
+    async fn until_asked(&self, run: &RunId, within: Duration) {
+        let until = Instant::now() + within;
+        while self.lock_runs().get(run).is_some_and(|run| run.open > 0) && Instant::now() < until {
+            sleep(LOOK).await;
         }
     }
 
@@ -256,23 +296,30 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn only_the_run_at_work_asks_and_only_so_often() {
+    #[tokio::test(start_paused = true)]
+    async fn only_the_run_at_work_asks_and_only_so_often() {
         let live = Live::default();
         let stamp = |number| Stamp { millis: 1, random: [number; 10] };
         let (session, run) = (SessionId::new(stamp(1)), RunId::new(stamp(2)));
+        let other = SessionId::new(stamp(3));
+        let ask = |session, budget| live.ask(session, budget).map(|asking| asking.run);
         let budget = Budget { requests: Some(2), tokens: Some(100) };
-        assert_eq!(live.ask(&session, budget), Err(Unasked::NoRun));
+        assert_eq!(ask(&session, budget), Err(Unasked::NoRun));
         live.begin(&session, &run);
-        assert_eq!(live.ask(&SessionId::new(stamp(3)), budget), Err(Unasked::NoRun));
-        assert_eq!(live.ask(&session, budget), Ok(run.clone()));
+        assert_eq!(ask(&other, budget), Err(Unasked::NoRun));
+        assert_eq!(ask(&session, budget), Ok(run.clone()));
         live.used(&run, 100, None);
-        assert_eq!(live.ask(&session, budget), Err(Unasked::Tokens));
+        assert_eq!(ask(&session, budget), Err(Unasked::Tokens));
         let budget = Budget { tokens: None, ..budget };
-        assert_eq!(live.ask(&session, budget), Ok(run.clone()));
-        assert_eq!(live.ask(&session, budget), Err(Unasked::Requests));
+        let second = live.ask(&session, budget).unwrap();
+        assert_eq!(ask(&session, budget), Err(Unasked::Requests));
         assert_eq!(live.metered(&run).requests, 2);
+        // One that does not end by itself is cut off, and nothing is asked for any more.
+        assert!(!second.over.is_cancelled());
+        live.close(&run).await;
+        assert!(second.over.is_cancelled());
+        assert_eq!(ask(&session, Budget::default()), Err(Unasked::NoRun));
         live.end(&run);
-        assert_eq!(live.ask(&session, Budget::default()), Err(Unasked::NoRun));
+        assert_eq!(ask(&session, Budget::default()), Err(Unasked::NoRun));
     }
 }

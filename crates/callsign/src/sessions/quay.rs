@@ -25,9 +25,9 @@ use gateway::server::remote;
 use identity::seal::{SealKey, Seals};
 use identity::{Bound, Tenant};
 use model::Id;
-use model::session::{RunId, Session, SessionId};
+use model::session::{Session, SessionId};
 use model::settings::{Budget, Egress as Reach, Secret, SessionSettings};
-use sessions::{Access, Live, SessionDirs, Unasked};
+use sessions::{Access, Asking, Live, SessionDirs, Unasked};
 use tether::{Hub, Sockets};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
@@ -335,24 +335,28 @@ struct Metering {
 
 impl Meter for Metering {
     fn begin(&self, _: Endpoint) -> Result<Box<dyn Ticket>, Refusal> {
-        let run = self.live.ask(&self.session, self.budget).map_err(|unasked| match unasked {
+        let asking = self.live.ask(&self.session, self.budget).map_err(|unasked| match unasked {
             Unasked::NoRun => Refusal::NoRun,
             Unasked::Requests => Refusal::Cap(Cap::Requests),
             Unasked::Tokens => Refusal::Cap(Cap::Tokens),
         })?;
-        Ok(Box::new(Asked { run, live: Arc::clone(&self.live) }))
+        Ok(Box::new(Asked { asking, live: Arc::clone(&self.live) }))
     }
 }
 
 #[derive(Debug)]
 struct Asked {
-    run: RunId,
+    asking: Asking,
     live: Arc<Live>,
 }
 
 impl Ticket for Asked {
     fn end(self: Box<Self>, spent: Spent) {
-        self.live.used(&self.run, spent.tokens(), spent.usage);
+        self.live.used(&self.asking.run, spent.tokens(), spent.usage);
+    }
+
+    fn over(&self) -> CancellationToken {
+        self.asking.over.clone()
     }
 }
 

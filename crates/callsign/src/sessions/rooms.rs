@@ -1,4 +1,4 @@
-//! What a session's box is made of: bubblewrap around the real OpenCode.
+//! What a session's box is made of: bubblewrap around the real OpenCode, or a container.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use agent::{BoxConfig, BoxModel, McpEntry, OpenCode, Place, Timing};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use containers::{Containers, Runtimes};
 use gateway::redact::Redactor;
 use model::ServerName;
 use model::ports::agent::{Decision, Policy, QUESTION};
@@ -17,7 +18,7 @@ use model::ports::sandbox::{
     Bind, BoxName, BoxSpec, Environment as BoxEnvironment, Limits, Network, Strictness, User,
 };
 use model::session::{Session, SessionId, Stamp, UnixMillis};
-use model::settings::{Egress, ModelName, Secret, SessionSettings};
+use model::settings::{Egress, ModelName, Runtime, Secret, SessionSettings};
 use sandbox::LocalSandbox;
 use sessions::{Access, Ports, Rooms, SessionDirs, World};
 use sha2::Digest as _;
@@ -43,10 +44,13 @@ const TMP: u64 = 1 << 30;
 /// An agent that has answered nothing for so long is stalled: with the looks in between that is found within 90 s.
 const STALLED: Duration = Duration::from_secs(75);
 
+/// Boxes of this machine, and of a container engine.
+pub(super) type Boxes = Runtimes<LocalSandbox, Containers>;
+
 /// The real ones.
 #[derive(Debug)]
-pub(super) struct LocalRooms {
-    pub(super) sandbox: LocalSandbox,
+pub(super) struct RealRooms {
+    pub(super) sandbox: Boxes,
     /// What holds where a session says nothing.
     pub(super) base: watch::Receiver<Arc<SessionSettings>>,
     /// Nothing is between the agent and this machine, because somebody wrote that.
@@ -59,11 +63,11 @@ pub(super) struct LocalRooms {
     pub(super) outfit: Outfit,
 }
 
-impl Rooms for LocalRooms {
-    type Sandbox = LocalSandbox;
+impl Rooms for RealRooms {
+    type Sandbox = Boxes;
     type Agent = OpenCode;
 
-    fn sandbox(&self) -> &LocalSandbox {
+    fn sandbox(&self) -> &Boxes {
         &self.sandbox
     }
 
@@ -75,8 +79,9 @@ impl Rooms for LocalRooms {
     }
 
     fn policy(&self, settings: &SessionSettings) -> String {
-        let SessionSettings { model, egress, mcp_servers, limits, .. } = settings;
-        let told = (model, settings.small_model(), egress, mcp_servers, limits, self.network(settings));
+        let SessionSettings { runtime, model, egress, mcp_servers, limits, .. } = settings;
+        let told =
+            (runtime, model, settings.small_model(), egress, mcp_servers, limits, self.network(settings));
         let digest = sha2::Sha256::digest(format!("{told:?}"));
         BASE64_URL_SAFE_NO_PAD.encode(digest)
     }
@@ -94,9 +99,11 @@ impl Rooms for LocalRooms {
     }
 
     fn access(&self, settings: &SessionSettings) -> Result<Access, String> {
-        let ports = match self.network(settings) {
-            Network::None => PORTS,
-            Network::Host => free_ports().map_err(|error| format!("there are no free ports: {error}"))?,
+        let ports = match (self.network(settings), settings.runtime) {
+            (Network::None, _) | (Network::Host, Runtime::Docker) => PORTS,
+            (Network::Host, Runtime::Local) => {
+                free_ports().map_err(|error| format!("there are no free ports: {error}"))?
+            }
         };
         Ok(Access {
             ports,
@@ -138,25 +145,9 @@ impl Rooms for LocalRooms {
         let program = opencode::find(&settings.command, &self.path)?.program;
         let ports = access.ports;
         let local = |port: u16| format!("http://127.0.0.1:{port}");
-        let model = |id: &str| BoxModel { id: id.to_owned(), limits: None };
-        let config = BoxConfig {
-            provider: settings.provider().name().to_owned(),
-            base_url: format!("{}/v1", local(ports.model)),
-            api_key: access.token.clone(),
-            model: model(settings.model.id()),
-            small_model: model(settings.small_model().id()),
-            more_models: access
-                .models
-                .iter()
-                .filter_map(|written| ModelName::parse(settings.provider(), written).ok())
-                .map(|name| model(name.id()))
-                .collect(),
-            permissions: Policy::all(Decision::Allow).with(QUESTION, Decision::Surface),
-            mcp: servers(settings, access),
-            password: access.password.clone(),
-        };
-        let mut env: BTreeMap<String, String> = agent::environment(&config).into_iter().collect();
-        let bare = self.bare;
+        let mut env: BTreeMap<String, String> =
+            agent::environment(&agent_config(settings, access)).into_iter().collect();
+        let bare = self.is_bare(settings);
         let meta =
             if bare { directories.meta().to_string_lossy().into_owned() } else { "/session-meta".to_owned() };
         let inside = |host: &Path, boxed: &str| {
@@ -168,6 +159,10 @@ impl Rooms for LocalRooms {
             env.extend(proxied(&local(ports.egress)));
         }
         let (bridge, sockets) = (inside(&self.outfit.bridge, BRIDGE), directories.sockets());
+        let image = match settings.runtime {
+            Runtime::Local => None,
+            Runtime::Docker => Some(session.image.clone()),
+        };
         let args = [
             ("--sockets", inside(&sockets, tether::DIRECTORY)),
             ("--agent", ports.agent.to_string()),
@@ -179,7 +174,10 @@ impl Rooms for LocalRooms {
             ("127.0.0.1", "--port".to_owned()),
         ];
         let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        let args = args.chain([ports.agent.to_string()]).collect();
+        // A container has no keeper that would end it.
+        let grace = settings.orphan_grace.as_secs().max(1);
+        let orphan = image.iter().flat_map(|_| ["--orphan".to_owned(), grace.to_string()]);
+        let args = orphan.chain(args).chain([ports.agent.to_string()]).collect();
         let bind = |source: &Path, target: &str| Bind { source: source.to_owned(), target: target.into() };
         let binds = if bare {
             Vec::new()
@@ -200,7 +198,7 @@ impl Rooms for LocalRooms {
             meta: directories.meta(),
             sockets: Some(sockets),
             binds,
-            image: None,
+            image,
             tmp: TMP,
             limits: Limits {
                 memory: Some(limits.memory),
@@ -233,12 +231,17 @@ impl Rooms for LocalRooms {
     }
 }
 
-impl LocalRooms {
+impl RealRooms {
+    /// Nothing is between the agent and this machine.
+    fn is_bare(&self, settings: &SessionSettings) -> bool {
+        self.bare && settings.runtime == Runtime::Local
+    }
+
     /// Who is in no box shares what there is.
     fn network(&self, settings: &SessionSettings) -> Network {
         match &settings.egress {
             Egress::Open => Network::Host,
-            Egress::None | Egress::Hosts(_) if self.bare => Network::Host,
+            Egress::None | Egress::Hosts(_) if self.is_bare(settings) => Network::Host,
             Egress::None | Egress::Hosts(_) => Network::None,
         }
     }
@@ -251,6 +254,27 @@ fn free_ports() -> std::io::Result<Ports> {
     let listeners = [listen()?, listen()?, listen()?, listen()?];
     let port = |number: usize| listeners[number].local_addr().map(|address| address.port());
     Ok(Ports { agent: port(0)?, model: port(1)?, mcp: port(2)?, egress: port(3)? })
+}
+
+/// What the agent is told: of the provider only where our broker is.
+fn agent_config(settings: &SessionSettings, access: &Access) -> BoxConfig {
+    let model = |id: &str| BoxModel { id: id.to_owned(), limits: None };
+    BoxConfig {
+        provider: settings.provider().name().to_owned(),
+        base_url: format!("http://127.0.0.1:{}/v1", access.ports.model),
+        api_key: access.token.clone(),
+        model: model(settings.model.id()),
+        small_model: model(settings.small_model().id()),
+        more_models: access
+            .models
+            .iter()
+            .filter_map(|written| ModelName::parse(settings.provider(), written).ok())
+            .map(|name| model(name.id()))
+            .collect(),
+        permissions: Policy::all(Decision::Allow).with(QUESTION, Decision::Surface),
+        mcp: servers(settings, access),
+        password: access.password.clone(),
+    }
 }
 
 /// Servers of the gateway, as the agent sees them.

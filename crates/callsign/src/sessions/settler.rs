@@ -36,10 +36,11 @@ impl Settler for FromVariables {
             None => ImageChoice::Default(settings.image.as_str().to_owned()),
             Some(image) => {
                 let image = Image::new(image).map_err(|error| format!("`image`: {error}"))?;
-                warnings.push(format!(
-                    "`image` is kept with the session, and has no effect: a {} box has the system of this machine",
-                    settings.runtime.name()
-                ));
+                if settings.runtime == Runtime::Local {
+                    let doubt = "`image` is kept with the session, and has no effect: a local box has the system of this \
+                                 machine; set MCP_RUNTIME_MODE=docker to have it used";
+                    warnings.push(doubt.to_owned());
+                }
                 ImageChoice::Asked(image.as_str().to_owned())
             }
         };
@@ -79,14 +80,6 @@ impl Settler for FromVariables {
 
 /// What a session may not be made with, because it would not get it.
 pub(super) fn not_yet(settings: &SessionSettings) -> Result<(), String> {
-    match settings.runtime {
-        Runtime::Local => {}
-        Runtime::Docker => {
-            let problem = "the runtime docker is not available yet; set MCP_RUNTIME_MODE=local, or `runtime = \"local\"` \
-                           in [sessions]";
-            return Err(problem.to_owned());
-        }
-    }
     if settings.extras_dir.is_some() {
         let problem =
             "extras are not installed yet; take MCP_RUNTIME_EXTRAS_DIR, or `extras_dir` in [sessions], out";
@@ -119,7 +112,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_refused_before_there_is_a_session() {
-        refused(&[("MCP_RUNTIME_MODE", "docker")], "MCP_RUNTIME_MODE=local");
         refused(&[("MCP_RUNTIME_EXTRAS_DIR", "/extras")], "MCP_RUNTIME_EXTRAS_DIR");
         refused(&[("MCP_OPENCODE_MODEL", "openai/x")], "MCP_OPENCODE_MODEL");
         refused(&[], "npm install");

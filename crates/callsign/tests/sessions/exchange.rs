@@ -95,6 +95,7 @@ async fn the_workspace_is_the_one_named_then_the_sessions_then_an_error() {
     let blocking = rig.client();
     let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
     let (one, two, elsewhere) = (path(&one), path(&two), path(&elsewhere));
+    let nothing = path(&host.files.path().join("allowed/nothing"));
     let nested = |path: &str| json!({ "orbit": { "workspace": path } });
     let flat = |path: &str| json!({ "orbit.workspace": path });
     let legacy = (Era::Legacy, Announced::AtTheBeginning);
@@ -102,7 +103,7 @@ async fn the_workspace_is_the_one_named_then_the_sessions_then_an_error() {
         [legacy, (Era::Legacy, Announced::WithEachRequest), (Era::Modern, Announced::WithEachRequest)]
     {
         // What the client announces, what the call names, and the directory or a part of the error.
-        let rows: [(Value, Option<&str>, Result<&str, &str>); 9] = [
+        let rows: [(Value, Option<&str>, Result<&str, &str>); 10] = [
             (json!({}), None, Err("give one in the argument `workspace`")),
             (nested(&one), None, Ok(&one)),
             (flat(&one), None, Ok(&one)),
@@ -111,7 +112,8 @@ async fn the_workspace_is_the_one_named_then_the_sessions_then_an_error() {
             (nested(&elsewhere), None, Err("not beneath an allowed root")),
             (nested(&one), Some(&elsewhere), Err("not beneath an allowed root")),
             (nested(&one), Some("relative"), Err("not an absolute path")),
-            (nested(&one), Some("/nowhere/at/all"), Err("does not exist")),
+            (nested(&one), Some(&nothing), Err("does not exist")),
+            (nested(&one), Some("/nowhere/at/all"), Err("not beneath an allowed root")),
         ];
         for (announced, named, expected) in rows {
             let caller = Caller::new(&rig, era, how, &announced).await;

@@ -55,6 +55,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         if matches!(&outcome, Outcome::Failed(Failed { ends_box: true, .. })) {
             self.worker.end_box(Duration::ZERO).await;
         }
+        self.worker.shared.live.close(&self.run.id).await;
         let changed = self.changed().await;
         self.note(log, &closing(&outcome));
         let ending = self.ending(&outcome, changed.len(), log).await?;
