@@ -197,7 +197,10 @@ impl Front {
             served = connection.as_mut() => served,
             () = stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                match tokio::time::timeout(DRAIN, connection).await {
+                    Ok(served) => served,
+                    Err(_late) => return,
+                }
             }
         };
         if let Err(error) = served {
