@@ -248,7 +248,7 @@ async fn route(
             if !meta::is_discovery(message.method()) || pipes.pool.find(&key).is_some() {
                 pipes.pool.child(&key, Owner::Caller(&caller, call.env())).await?
             } else {
-                let lobby = ChildKey::Lobby(connection.id);
+                let lobby = ChildKey::lobby(connection);
                 if let (None, Some(question)) = (pipes.pool.find(&lobby), question)
                     && let Some(answer) = pipes.catalogue.recall(question)
                 {
@@ -316,7 +316,7 @@ async fn initialize(
             if let Some(answer) = question.as_ref().and_then(|question| pipes.catalogue.recall(question)) {
                 return Ok(answer);
             }
-            ChildKey::Lobby(connection.id)
+            ChildKey::lobby(connection)
         }
     };
     let owner = if key == ChildKey::Shared { Owner::Everybody } else { pipes.pool.asking(connection) };

@@ -129,6 +129,13 @@ pub struct Known {
     workspace: Option<Box<str>>,
 }
 
+impl Known {
+    /// The session whose channel the call came on, and nobody else's.
+    pub fn bound_to(&self) -> Option<&Id> {
+        self.session.as_ref().filter(|_| self.trust == Trust::Bound)
+    }
+}
+
 impl Caller {
     /// Nobody in particular: for what we ask ourselves.
     pub fn nobody(principal: Principal) -> Self {

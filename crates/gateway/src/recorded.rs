@@ -473,7 +473,8 @@ impl CallError {
             | Self::TooManyUnanswered { .. }
             | Self::NotANotification(_)
             | Self::Ledger(_)
-            | Self::Busy { .. } => Outcome::Refused,
+            | Self::Busy { .. }
+            | Self::BoxBusy { .. } => Outcome::Refused,
             Self::StartFailed { .. }
             | Self::Exited { .. }
             | Self::Unavailable { .. }

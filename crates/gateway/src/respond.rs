@@ -33,6 +33,8 @@ pub enum CallError {
     Timeout { server: String, seconds: u64 },
     #[error("all {limit} processes of the server `{server}` are busy; try again later or raise max_children")]
     Busy { server: String, limit: usize },
+    #[error("the {limit} processes of the server `{server}` that one box may have are busy; try again later")]
+    BoxBusy { server: String, limit: usize },
     #[error(
         "the server `{server}` sent a message of more than {limit} bytes, which was dropped; raise max_message if that is its normal size"
     )]
@@ -131,7 +133,7 @@ impl CallError {
             Self::Exited { .. } => row("server_exited", -31003, StatusCode::OK),
             Self::Unavailable { .. } => row("server_unavailable", -31004, StatusCode::OK),
             Self::Timeout { .. } => row("timeout", -31005, StatusCode::OK),
-            Self::Busy { .. } => row("server_busy", -31006, StatusCode::OK),
+            Self::Busy { .. } | Self::BoxBusy { .. } => row("server_busy", -31006, StatusCode::OK),
             Self::AnswerTooLarge { .. } => row("answer_too_large", -31007, StatusCode::OK),
             Self::AnswerInvalid { .. } => row("answer_invalid", -31008, StatusCode::OK),
             Self::ListTooLong { .. } => row("list_too_long", -31009, StatusCode::OK),

@@ -273,6 +273,7 @@ impl Quays {
         });
         Ok(Guest {
             principal: session.principal.clone(),
+            session: id.clone(),
             token: access.token.clone(),
             servers: servers.collect::<Result<_, String>>()?,
         })

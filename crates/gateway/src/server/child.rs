@@ -92,7 +92,7 @@ impl Child {
         options: Arc<LinkOptions>,
         tasks: TaskTracker,
     ) -> Self {
-        let role = if matches!(key, ChildKey::Lobby(_)) { Role::Lobby } else { Role::Serving };
+        let role = if matches!(key, ChildKey::Lobby(..)) { Role::Lobby } else { Role::Serving };
         Self {
             key,
             caller,

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 64 * 1024;
 /// Callers whose headers are kept.
 const CALLERS: usize = 1024;
+/// Those of them that are in one box: each may start a program.
+const BOX_CALLERS: usize = 8;
 
 #[derive(Debug)]
 pub struct Minted {
@@ -34,12 +36,14 @@ pub struct Minted {
     host: Arc<HostEnvironment>,
     /// Learns what it prints, and takes it out of what it says.
     redactor: Arc<Redactor>,
-    kept: Mutex<HashMap<Option<Known>, Arc<Slot>>>,
+    kept: Mutex<Slots>,
 }
 
 /// One caller's headers. Who needs them first fetches them; the others wait for that.
 #[derive(Debug, Default)]
 struct Slot(tokio::sync::Mutex<Option<(Instant, Arc<Headers>)>>);
+
+type Slots = HashMap<Option<Known>, Arc<Slot>>;
 
 type Headers = BTreeMap<String, String>;
 
@@ -51,28 +55,22 @@ impl Minted {
     }
 
     pub async fn headers(&self, caller: Option<&Caller>) -> Result<Arc<Headers>, CallError> {
-        let slot = self.slot(caller.and_then(Caller::known));
+        let failed = |reason| CallError::HeadersCommand { server: self.server.clone(), reason };
+        let slot = slot(
+            &mut self.kept.lock().unwrap_or_else(PoisonError::into_inner),
+            caller.and_then(Caller::known),
+        );
+        let slot = slot.ok_or_else(|| failed(format!("it runs {BOX_CALLERS} times for this box already")))?;
         let mut kept = slot.0.lock().await;
         if let Some((at, headers)) = &*kept
             && at.elapsed() < self.command.cache
         {
             return Ok(Arc::clone(headers));
         }
-        let fresh = self
-            .run(caller)
-            .await
-            .map_err(|reason| CallError::HeadersCommand { server: self.server.clone(), reason })?;
+        let fresh = self.run(caller).await.map_err(failed)?;
         let fresh = Arc::new(fresh);
         *kept = Some((Instant::now(), Arc::clone(&fresh)));
         Ok(fresh)
-    }
-
-    fn slot(&self, caller: Option<Known>) -> Arc<Slot> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= CALLERS && !kept.contains_key(&caller) {
-            kept.clear();
-        }
-        Arc::clone(kept.entry(caller).or_default())
     }
 
     async fn run(&self, caller: Option<&Caller>) -> Result<Headers, String> {
@@ -133,6 +131,23 @@ impl Minted {
     }
 }
 
+/// The place of a caller. None: all that its box may have are in use. Else one of them makes room.
+fn slot(kept: &mut Slots, caller: Option<Known>) -> Option<Arc<Slot>> {
+    let session = caller.as_ref().and_then(Known::bound_to);
+    if let Some(session) = session.filter(|_| !kept.contains_key(&caller)) {
+        let own = |known: &Option<Known>| known.as_ref().and_then(Known::bound_to) == Some(session);
+        if kept.keys().filter(|known| own(known)).count() >= BOX_CALLERS {
+            let unused = kept.iter().find(|(known, slot)| own(known) && Arc::strong_count(slot) == 1);
+            let unused = unused.map(|(known, _)| known.clone())?;
+            kept.remove(&unused);
+        }
+    }
+    if kept.len() >= CALLERS && !kept.contains_key(&caller) {
+        kept.clear();
+    }
+    Some(Arc::clone(kept.entry(caller).or_default()))
+}
+
 async fn read(input: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
     // What is missing shows when it is parsed.
@@ -166,6 +181,31 @@ fn parse(printed: &[u8]) -> Result<Headers, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::{Id, Identity, Principal, Trust};
+
+    fn known(session: &str, thread: &str, trust: Trust) -> Option<Known> {
+        let id = |text: &str| Id::new(text).ok();
+        let identity = Identity { session: id(session), thread: id(thread), trust, ..Identity::default() };
+        Caller { identity, ..Caller::nobody(Principal::local()) }.known()
+    }
+
+    #[test]
+    fn one_box_does_not_put_out_what_is_kept_for_others() {
+        let mut kept = Slots::new();
+        let others = known("s", "t", Trust::Host);
+        drop(slot(&mut kept, others.clone()).unwrap());
+        for number in 0..2 * CALLERS {
+            drop(slot(&mut kept, known("box", &format!("t{number}"), Trust::Bound)).unwrap());
+        }
+        assert!(kept.contains_key(&others));
+        assert_eq!(kept.len(), 1 + BOX_CALLERS);
+        // While they are in use there are no more, for that box alone.
+        let held: Vec<_> = kept.values().cloned().collect();
+        assert!(slot(&mut kept, known("box", "one_more", Trust::Bound)).is_none());
+        assert!(slot(&mut kept, known("other_box", "t", Trust::Bound)).is_some());
+        drop(held);
+        assert!(slot(&mut kept, known("box", "one_more", Trust::Bound)).is_some());
+    }
 
     #[test]
     fn only_headers_that_are_its_own_are_taken() {

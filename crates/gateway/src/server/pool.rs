@@ -3,6 +3,8 @@
 //! The key says who shares a process; where it comes from is not the pool's business. It starts a child when a key is
 //! first asked for, stops those nobody uses, and never has more than it may.
 
+mod key;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -19,8 +21,8 @@ use supervise::Spawner;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use crate::caller::{Call, Caller, Identification, Known, Stamp};
-use crate::connection::{Connection, ConnectionId};
+use crate::caller::{Call, Caller, Identification, Stamp};
+use crate::connection::Connection;
 use crate::environment::{self, HostEnvironment, PROBE};
 use crate::hooked;
 use crate::recorded::{Sinks, noted};
@@ -30,6 +32,8 @@ use crate::server::child::{Child, Ended, ONLY_ONE};
 use crate::server::link::{Link, LinkOptions, Sweep};
 use crate::server::remote::door::Door;
 
+pub use key::{CallerKey, ChildKey};
+
 /// A lobby that nobody has asked anything for this long is stopped.
 const LOBBY_IDLE: Duration = Duration::from_secs(30);
 /// How often deadlines and idleness are looked at.
@@ -38,41 +42,6 @@ const SWEEP: Duration = Duration::from_millis(500);
 const NEEDS_IDENTITY: Duration = Duration::from_secs(10);
 /// How long a call without a deadline of its own waits for a free place.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Who shares a process.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum ChildKey {
-    /// Answers what the server is, before it is known who calls.
-    Lobby(ConnectionId),
-    /// Serves one caller.
-    Caller(CallerKey),
-    /// Serves everybody.
-    Shared,
-}
-
-/// A caller.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum CallerKey {
-    /// Nobody knows who; all that is known is where it came from.
-    /// The workspace, too, since it is in the environment.
-    Connection(ConnectionId, Option<Box<str>>),
-    Known(Known),
-}
-
-impl ChildKey {
-    /// Whether it is a caller's of whom nothing is known.
-    pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Caller(CallerKey::Connection(..)))
-    }
-
-    /// Whether nobody else can ever ask for it.
-    fn belongs_to(&self, connection: &Connection) -> bool {
-        match self {
-            Self::Lobby(id) | Self::Caller(CallerKey::Connection(id, _)) => *id == connection.id,
-            Self::Caller(CallerKey::Known(_)) | Self::Shared => false,
-        }
-    }
-}
 
 #[derive(Debug)]
 pub struct Pool {
@@ -91,7 +60,7 @@ pub struct Pool {
 struct State {
     children: HashMap<ChildKey, Arc<Child>>,
     /// Children that were told to stop and still run: they hold a place until they are gone.
-    leaving: usize,
+    leaving: Vec<Arc<Child>>,
     breaker: Breaker,
     last_words: String,
     withheld_said: bool,
@@ -100,6 +69,34 @@ struct State {
     /// It has ended at its start for want of an identity. Those who have one are none the worse for it.
     needs_identity_until: Option<Instant>,
     closed: bool,
+}
+
+impl State {
+    /// Whether there may be one more of those. If not, one that does nothing makes room: rather one of `first`, and
+    /// the one unused for longest.
+    fn has_room(
+        &self,
+        most: usize,
+        now: Instant,
+        among: impl Fn(&ChildKey) -> bool,
+        first: impl Fn(&ChildKey) -> bool,
+    ) -> bool {
+        let here = || self.children.values().filter(|child| among(&child.key));
+        let leaving = self.leaving.iter().filter(|child| among(&child.key)).count();
+        if here().count() + leaving < most {
+            return true;
+        }
+        let staying = || here().filter(|child| child.is_alive());
+        if staying().count() >= most {
+            let idle = staying()
+                .filter_map(|child| Some((child.link.idle_since(now)?, child)))
+                .min_by_key(|(since, child)| (!first(&child.key), *since));
+            if let Some((since, child)) = idle {
+                child.stop_if_idle_since(since);
+            }
+        }
+        false
+    }
 }
 
 /// A pool in numbers.
@@ -206,10 +203,7 @@ impl Pool {
             let (wait, refusal) = match self.admit(key, owner)? {
                 Admission::Here(child) => return Ok(child),
                 Admission::NotBefore(at, unavailable) => (at, unavailable),
-                Admission::Full => (
-                    patience,
-                    CallError::Busy { server: self.options.server.clone(), limit: self.spec.max_children },
-                ),
+                Admission::Full(busy) => (patience, busy),
             };
             if Instant::now() >= patience {
                 return Err(refusal);
@@ -246,24 +240,16 @@ impl Pool {
             }
             Verdict::Refuse { failures, until } => return Err(self.unavailable(&state, failures, until)),
         }
-        let alike =
-            |other: &ChildKey| matches!(other, ChildKey::Lobby(_)) == matches!(key, ChildKey::Lobby(_));
-        let count = state.children.keys().filter(|other| alike(other)).count() + state.leaving;
-        if count >= self.spec.max_children {
-            // The least recently used of those that do nothing makes room.
-            let going =
-                state.children.values().filter(|child| alike(&child.key) && !child.is_alive()).count();
-            if count - going - state.leaving < self.spec.max_children {
-                return Ok(Admission::Full); // Room is being made already.
-            }
-            let idle = (state.children.values())
-                .filter(|child| alike(&child.key) && child.is_alive())
-                .filter_map(|child| Some((child.link.idle_since(now)?, child)))
-                .min_by_key(|(since, _)| *since);
-            if let Some((since, child)) = idle {
-                child.stop_if_idle_since(since);
-            }
-            return Ok(Admission::Full);
+        let own = |other: &ChildKey| key.bound_to().is_some() && other.bound_to() == key.bound_to();
+        let (server, limit) = (|| self.options.server.clone(), key.most_of_a_box());
+        if key.bound_to().is_some()
+            && !state.has_room(limit, now, |other| key.is_like(other) && own(other), own)
+        {
+            return Ok(Admission::Full(CallError::BoxBusy { server: server(), limit }));
+        }
+        let limit = self.spec.max_children;
+        if !state.has_room(limit, now, |other| key.is_like(other), own) {
+            return Ok(Admission::Full(CallError::Busy { server: server(), limit }));
         }
         let child = self.start(key, owner, &mut state)?;
         Ok(Admission::Here(child))
@@ -294,8 +280,8 @@ impl Pool {
             Owner::Asking(_) | Owner::Everybody => None,
         };
         let child = Arc::new(Child::new(key.clone(), caller, Arc::clone(&self.options), self.tasks.clone()));
-        if state.children.insert(key.clone(), Arc::clone(&child)).is_some() {
-            state.leaving += 1; // The one before was told to stop and still runs.
+        if let Some(before) = state.children.insert(key.clone(), Arc::clone(&child)) {
+            state.leaving.push(before); // It was told to stop and still runs.
         }
         let pool = Arc::clone(self);
         let driven = Arc::clone(&child);
@@ -402,7 +388,7 @@ impl Pool {
         if same {
             state.children.remove(&child.key);
         } else {
-            state.leaving = state.leaving.saturating_sub(1);
+            state.leaving.retain(|other| !Arc::ptr_eq(other, child));
         }
         if ended == Ended::ByItself {
             state.last_words = child.stderr_tail();
@@ -430,8 +416,8 @@ impl Pool {
             state.children.keys().filter(|key| key.belongs_to(connection)).cloned().collect();
         for key in own {
             if let Some(child) = state.children.remove(&key) {
-                state.leaving += 1;
                 child.stop();
+                state.leaving.push(child);
             }
         }
         let others: Vec<Arc<Child>> = state.children.values().cloned().collect();
@@ -447,7 +433,7 @@ impl Pool {
         let concerns = |child: &Child| match &child.key {
             ChildKey::Caller(CallerKey::Known(_)) => child.link.serves(connection),
             ChildKey::Shared => true,
-            key @ (ChildKey::Lobby(_) | ChildKey::Caller(CallerKey::Connection(..))) => {
+            key @ (ChildKey::Lobby(..) | ChildKey::Caller(CallerKey::Connection(..))) => {
                 key.belongs_to(connection)
             }
         };
@@ -457,7 +443,7 @@ impl Pool {
     /// How many processes there are.
     pub fn count(&self) -> usize {
         let state = self.lock();
-        state.children.len() + state.leaving
+        state.children.len() + state.leaving.len()
     }
 
     /// Ends all, and starts none any more.
@@ -480,7 +466,7 @@ impl Pool {
                 continue;
             }
             let idle = match child.key {
-                ChildKey::Lobby(_) => LOBBY_IDLE,
+                ChildKey::Lobby(..) => LOBBY_IDLE,
                 ChildKey::Caller(_) | ChildKey::Shared => self.spec.idle,
             };
             if let Some(since) = child.link.idle_since(now).filter(|since| now >= *since + idle) {
@@ -528,7 +514,8 @@ enum Admission {
     Here(Arc<Child>),
     /// With what is said to a caller that does not wait so long.
     NotBefore(Instant, CallError),
-    Full,
+    /// Likewise.
+    Full(CallError),
 }
 
 async fn sweep(pool: Weak<Pool>) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::header;
 use http::request::Parts;
 use identity::{Bound, Channel};
-use model::Principal;
+use model::{Id, Principal};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,8 @@ use super::{CallError, Front, Inbound, Servers};
 /// A box, and what it may call.
 pub struct Guest {
     pub principal: Principal,
+    /// The session whose box it is.
+    pub session: Id,
     /// What its agent shows. It proves nothing to others: it keeps out those who came upon the box's port by chance,
     /// where the box shares a network with them.
     pub token: String,
@@ -26,7 +28,10 @@ pub struct Guest {
 impl fmt::Debug for Guest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<_> = self.servers.keys().collect();
-        f.debug_struct("Guest").field("servers", &servers).finish_non_exhaustive()
+        f.debug_struct("Guest")
+            .field("session", &self.session)
+            .field("servers", &servers)
+            .finish_non_exhaustive()
     }
 }
 
