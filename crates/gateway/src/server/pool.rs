@@ -27,7 +27,7 @@ use crate::environment::{self, HostEnvironment, PROBE};
 use crate::hooked;
 use crate::recorded::{Sinks, noted};
 use crate::respond::CallError;
-use crate::server::breaker::{Breaker, FAILED_START, Verdict};
+use crate::server::breaker::{Attempt, Attempts, FAILED_START, Verdict};
 use crate::server::child::{Child, Ended, ONLY_ONE};
 use crate::server::link::{Link, LinkOptions, Sweep};
 use crate::server::remote::door::Door;
@@ -61,8 +61,7 @@ struct State {
     children: HashMap<ChildKey, Arc<Child>>,
     /// Children that were told to stop and still run: they hold a place until they are gone.
     leaving: Vec<Arc<Child>>,
-    breaker: Breaker,
-    last_words: String,
+    attempts: Attempts,
     withheld_said: bool,
     /// Some process of this server has answered something.
     served: bool,
@@ -225,20 +224,25 @@ impl Pool {
             return Ok(Admission::Here(Arc::clone(child)));
         }
         if key.is_unknown() && state.needs_identity_until.is_some_and(|until| now < until) {
-            let (server, stderr) = (self.options.server.clone(), state.last_words.clone());
+            let (server, stderr) = (self.options.server.clone(), state.attempts.everybody.last_words.clone());
             let others_run = state.children.values().any(|other| other.is_alive());
             let hint = if others_run { ONLY_ONE } else { "" };
             return Err(CallError::IdentityNeeded { server, hint, stderr });
         }
         // While a server fails, those that have not shown yet whether they serve count as if they would not.
-        let unproven =
-            state.children.values().filter(|child| child.is_alive() && !child.link.has_answered()).count();
-        match state.breaker.ask(now, unproven) {
-            Verdict::Start => {}
-            Verdict::Wait { failures, until } => {
-                return Ok(Admission::NotBefore(until, self.unavailable(&state, failures, until)));
+        // What fails for a box, or does not answer there, is held against that box alone.
+        let unproven = (state.children.values())
+            .filter(|child| child.key.bound_to() == key.bound_to())
+            .filter(|child| child.is_alive() && !child.link.has_answered())
+            .count();
+        if let Some(attempt) = state.attempts.of(key.bound_to()) {
+            match attempt.breaker.ask(now, unproven) {
+                Verdict::Start => {}
+                Verdict::Wait { failures, until } => {
+                    return Ok(Admission::NotBefore(until, self.unavailable(attempt, failures, until)));
+                }
+                Verdict::Refuse { failures, until } => return Err(self.unavailable(attempt, failures, until)),
             }
-            Verdict::Refuse { failures, until } => return Err(self.unavailable(&state, failures, until)),
         }
         let own = |other: &ChildKey| key.bound_to().is_some() && other.bound_to() == key.bound_to();
         let (server, limit) = (|| self.options.server.clone(), key.most_of_a_box());
@@ -255,12 +259,12 @@ impl Pool {
         Ok(Admission::Here(child))
     }
 
-    fn unavailable(&self, state: &State, failures: usize, until: Instant) -> CallError {
+    fn unavailable(&self, attempt: &Attempt, failures: usize, until: Instant) -> CallError {
         CallError::Unavailable {
             server: self.options.server.clone(),
             failures,
             retry_after: until.saturating_duration_since(Instant::now()).as_secs() + 1,
-            stderr: state.last_words.clone(),
+            stderr: attempt.last_words.clone(),
         }
     }
 
@@ -391,19 +395,24 @@ impl Pool {
             state.leaving.retain(|other| !Arc::ptr_eq(other, child));
         }
         if ended == Ended::ByItself {
-            state.last_words = child.stderr_tail();
+            let (last_words, now) = (child.stderr_tail(), Instant::now());
             let failed_start = child.started.elapsed() < FAILED_START && !child.link.has_answered();
             let serves_others =
                 state.served || state.children.values().any(|other| other.link.has_answered());
             if failed_start && child.key.is_unknown() && serves_others {
-                state.needs_identity_until = Some(Instant::now() + NEEDS_IDENTITY);
+                state.needs_identity_until = Some(now + NEEDS_IDENTITY);
             } else if failed_start {
-                state.breaker.failed(Instant::now());
+                state.attempts.failed(child.key.bound_to(), now);
+            }
+            if let Some(attempt) = state.attempts.of(child.key.bound_to()) {
+                attempt.last_words = last_words;
             }
         }
         if child.link.has_answered() {
             state.served = true;
-            state.breaker.served();
+            if let Some(attempt) = state.attempts.of(child.key.bound_to()) {
+                attempt.breaker.served();
+            }
         }
         drop(state);
         self.freed.notify_waiters();
@@ -425,6 +434,11 @@ impl Pool {
         for child in others {
             child.link.detach(connection);
         }
+    }
+
+    /// The box of a session is gone, and what it made fail with it.
+    pub fn forget_box(&self, session: &str) {
+        self.lock().attempts.forget(session);
     }
 
     /// The children this client's own notifications concern.

@@ -47,3 +47,15 @@ pub(crate) async fn a_box_that_asks_what_a_server_is_over_and_over_has_two_proce
     }
     rig.close().await;
 }
+
+pub(crate) async fn starts_that_a_box_makes_fail_are_its_own_trouble(spawner: Arc<Spawner>) {
+    let rig = Rig::new(spawner, 10);
+    let (breaking, other) = (guest("session_a"), guest("session_b"));
+    for number in 0..6 {
+        let answer = rig.answer(&breaking, call("ses_1", "die")).await;
+        assert_eq!(answer.said(), "server_exited", "{number}");
+    }
+    assert_eq!(rig.answer(&breaking, call("ses_1", "echo")).await.said(), "server_unavailable");
+    assert_eq!(rig.answer(&other, call("ses_x", "echo")).await.said(), "ok");
+    rig.close().await;
+}
