@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use http::HeaderMap;
 use identity::{Channel, Evidence, Headers, Resolver, Standing};
@@ -23,13 +24,17 @@ use crate::connection::Connection;
 use crate::ending::Ending;
 use crate::environment::HostEnvironment;
 use crate::hooked::Hooked;
-use crate::recorded::{Record, is_noted};
+use crate::rate::Rate;
+use crate::recorded::{MOST_FORGED, Record, is_noted};
 use crate::respond::CallError;
 use crate::strip::strip;
 use crate::traced::{self, Traced};
 
 pub use stamp::Stamp;
 pub use workspaces::Workspaces;
+
+/// Lines about what was forged: who forges can do so all day. All is in the ledger.
+pub(crate) static FORGED: Rate = Rate::new("requests with something under our names");
 
 /// What is needed to find out who calls, and to say so. One for all servers.
 pub struct Identification {
@@ -207,10 +212,13 @@ impl Identification {
         );
         let mut identity = resolved.identity;
         identity.call.get_or_insert_with(|| self.next_call());
-        let mut spoof = stripped.spoof;
-        spoof.extend(resolved.spoof);
+        // What it claimed to be first: there may be any number of the others, and only so many are noted.
+        let mut spoof = resolved.spoof;
+        spoof.extend(stripped.spoof);
         spoof.extend(headers.into_iter().flat_map(HeaderMap::keys).filter_map(forged));
-        if !spoof.is_empty() {
+        spoof.truncate(MOST_FORGED);
+        let entrant = connection.channel.bound_to().map_or(connection.principal.as_str(), Id::as_str);
+        if !spoof.is_empty() && FORGED.allows(entrant, Instant::now()) {
             let session = identity.session.as_ref().map_or("unknown", Id::as_str);
             tracing::warn!(
                 session,
@@ -253,7 +261,7 @@ impl Identification {
         Ok(strip(message)?.0)
     }
 
-    fn next_call(&self) -> Id {
+    pub(crate) fn next_call(&self) -> Id {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let id = Id::new(format!("{}{number}", self.call_prefix));
@@ -267,7 +275,8 @@ fn forged(name: &http::HeaderName) -> Option<Cow<'static, str>> {
     identity::names::is_our_header(name.as_str()).then(|| Cow::Owned(shown(name.as_str())))
 }
 
-fn shown(method: &str) -> String {
+/// A name as it may stand in a log.
+pub(crate) fn shown(method: &str) -> String {
     method.chars().filter(|character| !character.is_control()).take(80).collect()
 }
 

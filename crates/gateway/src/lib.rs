@@ -22,6 +22,7 @@ pub mod front;
 pub mod hooked;
 pub mod meters;
 pub mod outbox;
+pub mod rate;
 pub mod recorded;
 pub mod redact;
 pub mod respond;

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use ledger::{Begin, End, Entry, Ledger, LedgerError, Outcome};
 use mcp::glance::{Glance, Seen};
 use mcp::{Message, headers, meta};
-use model::{Capture, Id};
+use model::{Capture, Id, Trust};
 use sha2::{Digest as _, Sha256};
 use telemetry::{CallFacts, Exporter, Span, Transport};
 
 use crate::caller::{Call, Caller};
 use crate::meters::Meters;
+use crate::rate::Rate;
 use crate::redact::Redactor;
 use crate::respond::CallError;
 use crate::traced::Traced;
@@ -55,7 +56,9 @@ const LONGEST_NAME: usize = 256;
 /// How much of a uri is searched for secrets.
 const LOOKED_AT: usize = 8 * 1024;
 /// Forged names of one call that are noted.
-const MOST_FORGED: usize = 16;
+pub(crate) const MOST_FORGED: usize = 16;
+/// Lines about calls of boxes that came to nothing: a box can make as many as it likes. All are in the ledger.
+pub(crate) static UNSUCCESSFUL: Rate = Rate::new("calls that came to nothing");
 
 /// What a server is asked to do is noted. What it is, and whether something has happened yet, is asked all the time.
 pub(crate) fn is_noted(method: &str) -> bool {
@@ -365,7 +368,12 @@ impl Record {
         }
         match outcome {
             Outcome::Ok | Outcome::ToolError | Outcome::Canceled => say!(debug),
-            Outcome::Refused | Outcome::Timeout | Outcome::Failed | Outcome::Unknown => say!(info),
+            Outcome::Refused | Outcome::Timeout | Outcome::Failed | Outcome::Unknown => {
+                let session = identity.session.as_ref().filter(|_| identity.trust == Trust::Bound);
+                if session.is_none_or(|session| UNSUCCESSFUL.allows(session.as_str(), Instant::now())) {
+                    say!(info);
+                }
+            }
         }
         if let Some(exporter) = &self.recorder.sinks.exporter
             && let Some(span) = self.span(ended, took)

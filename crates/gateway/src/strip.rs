@@ -9,12 +9,14 @@ use identity::names;
 use mcp::splice::Edit;
 use mcp::{Message, cut, envelope};
 
+use crate::recorded::MOST_FORGED;
+
 /// What was taken out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Stripped {
     /// The reserved argument where our plugin puts it. Worth nothing until it verifies.
     pub seal: Option<String>,
-    /// Everything else, by name.
+    /// Everything else, by name. So many of them that it can be seen; there may be as many as fit into a message.
     pub spoof: Vec<Cow<'static, str>>,
 }
 
@@ -42,7 +44,8 @@ pub fn strip(message: Message) -> Result<(Message, Stripped), mcp::Refused> {
             && stripped.seal.is_none();
         match is_seal.then(|| envelope::decode_string(&message.bytes()[at])).flatten() {
             Some(seal) => stripped.seal = Some(seal.into_owned()),
-            None => stripped.spoof.push(Cow::Owned(shown(&found.name))),
+            None if stripped.spoof.len() < MOST_FORGED => stripped.spoof.push(Cow::Owned(shown(&found.name))),
+            None => {}
         }
     }
     let mut edits: Vec<Edit<'_>> =
@@ -69,6 +72,12 @@ mod tests {
         assert_eq!(std::str::from_utf8(&message.bytes()[span]).unwrap(), left, "{params}");
         assert_eq!(stripped.seal.as_deref(), seal, "{params}");
         assert_eq!(stripped.spoof.len(), spoofs, "{params}: {:?}", stripped.spoof);
+    }
+
+    #[test]
+    fn of_many_that_were_forged_some_are_kept_and_all_go() {
+        let many = vec![r#""__callsign":1"#; 10_000].join(",");
+        check(&format!(r#"{{"name":"t","a":{{{many}}}}}"#), r#"{"name":"t","a":{}}"#, None, MOST_FORGED);
     }
 
     #[test]

@@ -10,6 +10,7 @@
     reason = "a surprise ends the test, and the harness speaks on stdout"
 )]
 
+mod log;
 mod many;
 mod rig;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         many::one_box_does_not_take_the_processes_of_a_server_from_others,
         many::a_box_that_asks_what_a_server_is_over_and_over_has_two_processes,
         many::starts_that_a_box_makes_fail_are_its_own_trouble,
+        log::a_box_does_not_write_the_log_as_fast_as_it_likes,
     ];
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
