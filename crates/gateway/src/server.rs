@@ -53,7 +53,7 @@ pub enum Backend {
 }
 
 /// A principal, or one of its boxes.
-type Entrant = (Principal, Option<Id>);
+pub(crate) type Entrant = (Principal, Option<Id>);
 
 /// A server that is processes of ours.
 #[derive(Debug)]
@@ -162,6 +162,23 @@ fn values<'a>(
 }
 
 impl Pipes {
+    /// The box of a session is gone, and whoever spoke from it.
+    pub fn forget_box(&self, session: &str) {
+        let mut gone = Vec::new();
+        self.stateless.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of), connection| {
+            let is_of_it = of.as_ref().is_some_and(|id| id.as_str() == session);
+            if is_of_it {
+                gone.push(Arc::clone(connection));
+            }
+            !is_of_it
+        });
+        for connection in gone {
+            connection.close();
+            self.pool.connection_closed(&connection);
+        }
+        self.pool.forget_box(session);
+    }
+
     pub fn stateless(&self, principal: &Principal, channel: &Channel) -> Arc<Connection> {
         let mut stateless = self.stateless.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (principal.clone(), channel.bound_to().cloned());

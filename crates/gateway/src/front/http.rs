@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -48,10 +49,9 @@ use crate::meters;
 use crate::recorded::Sinks;
 use crate::respond::CallError;
 use crate::server::{Backend, Server};
-use crate::worker;
 use body::Body;
 use boxed::Turned;
-use sessions::Sessions;
+use sessions::{Found, Session, Sessions};
 use strict::{Strict, Watch};
 
 pub use boxed::Guest;
@@ -86,6 +86,8 @@ pub struct Front {
     /// Of all workers: whoever stops first waits for the others' clients too.
     connections: TaskTracker,
     pub tasks: TaskTracker,
+    /// Somebody looks for sessions that nobody uses.
+    expiring: AtomicBool,
 }
 
 pub type Servers = HashMap<String, Arc<Server>>;
@@ -106,6 +108,7 @@ impl Front {
             sessions: Sessions::default(),
             connections: TaskTracker::new(),
             tasks,
+            expiring: AtomicBool::new(false),
         }
     }
 
@@ -131,9 +134,7 @@ impl Front {
     /// Serves until `stop`, then lets what is under way finish. Workers call it side by side, each with a clone
     /// of the listener.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        if worker::index() == 0 {
-            self.tasks.spawn(sessions::expire(Arc::downgrade(self), stop.clone()));
-        }
+        self.keep_looking(&stop);
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -156,6 +157,21 @@ impl Front {
         self.connections.close();
         if tokio::time::timeout(DRAIN, self.connections.wait()).await.is_err() {
             tracing::warn!("{} connections did not finish in time", self.connections.len());
+        }
+    }
+
+    /// Has sessions end that nobody uses, until `stop`.
+    fn keep_looking(self: &Arc<Self>, stop: &CancellationToken) {
+        if !self.expiring.swap(true, Ordering::AcqRel) {
+            self.tasks.spawn(sessions::expire(Arc::downgrade(self), stop.clone()));
+        }
+    }
+
+    /// The session that a request names, if it is its own to name.
+    fn session(&self, id: &str, inbound: &Inbound) -> Option<Arc<Session>> {
+        match self.sessions.find(id, inbound) {
+            Found::Own(session) => Some(session),
+            Found::Others | Found::Nothing => None,
         }
     }
 

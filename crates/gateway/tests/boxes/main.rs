@@ -35,6 +35,8 @@ fn main() -> ExitCode {
         many::one_box_does_not_take_the_processes_of_a_server_from_others,
         many::a_box_that_asks_what_a_server_is_over_and_over_has_two_processes,
         many::starts_that_a_box_makes_fail_are_its_own_trouble,
+        many::one_box_has_so_many_sessions_and_its_own_oldest_go,
+        many::only_a_request_opens_a_session_and_a_box_that_is_gone_has_none,
         log::a_box_does_not_write_the_log_as_fast_as_it_likes,
     ];
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde_json::json;
 use supervise::Spawner;
 
-use crate::rig::{Rig, call, guest};
+use crate::rig::{Request, Rig, call, guest, initialize};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -57,5 +58,46 @@ pub(crate) async fn starts_that_a_box_makes_fail_are_its_own_trouble(spawner: Ar
     }
     assert_eq!(rig.answer(&breaking, call("ses_1", "echo")).await.said(), "server_unavailable");
     assert_eq!(rig.answer(&other, call("ses_x", "echo")).await.said(), "ok");
+    // It is forgotten with the box.
+    rig.front.end_bound("session_a");
+    assert_eq!(rig.answer(&breaking, call("ses_1", "echo")).await.said(), "ok");
+    rig.close().await;
+}
+
+pub(crate) async fn one_box_has_so_many_sessions_and_its_own_oldest_go(spawner: Arc<Spawner>) {
+    let rig = Rig::new(spawner, 10);
+    let (greedy, other) = (guest("session_a"), guest("session_b"));
+    let others = rig.open(&other, "client").await.unwrap();
+    let mut own = Vec::new();
+    for _ in 0..66 {
+        own.push(rig.open(&greedy, "client").await.unwrap());
+    }
+    assert_eq!(rig.front.sessions.len(), 65);
+    let listed = |session: &str| Request {
+        headers: vec![("Mcp-Session-Id", session.to_owned())],
+        body: json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}).to_string().into_bytes(),
+        ..Request::default()
+    };
+    assert_eq!(rig.answer(&other, listed(&others)).await.status, 200);
+    assert_eq!(rig.answer(&greedy, listed(&own[1])).await.status, 404);
+    assert_eq!(rig.answer(&greedy, listed(&own[2])).await.status, 200);
+    rig.close().await;
+}
+
+pub(crate) async fn only_a_request_opens_a_session_and_a_box_that_is_gone_has_none(spawner: Arc<Spawner>) {
+    let rig = Rig::new(spawner, 10);
+    let (one, other) = (guest("session_a"), guest("session_b"));
+    let before = rig.tasks.len();
+    let mut notification = initialize("client");
+    notification.body =
+        json!({"jsonrpc": "2.0", "method": "initialize", "params": {}}).to_string().into_bytes();
+    assert_eq!(rig.answer(&one, notification).await.status, 400);
+    assert_eq!(rig.front.sessions.len(), 0);
+    assert_eq!(rig.tasks.len(), before + 1, "old sessions are looked for without a listener too");
+    for guest in [&one, &one, &other] {
+        rig.open(guest, "client").await.unwrap();
+    }
+    rig.front.end_bound("session_a");
+    assert_eq!(rig.front.sessions.len(), 1);
     rig.close().await;
 }

@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{CallError, Front, Inbound, Servers};
+use crate::server::Backend;
 
 /// A box, and what it may call.
 pub struct Guest {
@@ -68,6 +69,19 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 impl Front {
     /// Serves one connection from a box until it ends, or `stop`.
     pub async fn serve_box(self: Arc<Self>, stream: UnixStream, guest: Arc<Guest>, stop: CancellationToken) {
+        self.keep_looking(&stop);
         self.speak(stream, super::Entrance::Box(guest), stop).await;
+    }
+
+    /// The box of a session is gone: what it had open here ends, and what is held against it is forgotten. Processes
+    /// that served it stay as long as they may be idle: the session's next box finds them as they are.
+    pub fn end_bound(&self, session: &str) {
+        self.sessions.end_all_of_box(session);
+        for server in self.servers().values() {
+            match &server.backend {
+                Backend::Pipes(pipes) => pipes.forget_box(session),
+                Backend::Remote(_) => {}
+            }
+        }
     }
 }

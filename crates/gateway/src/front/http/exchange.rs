@@ -96,9 +96,10 @@ async fn legacy(
     message: Message,
 ) -> Result<Response<Body>, CallError> {
     check_version(inbound)?;
-    let opens = message.method() == "initialize";
+    // Whoever wants no answer wants no session.
+    let opens = message.method() == "initialize" && message.kind() == Kind::Request;
     let session = match inbound.session_id() {
-        Some(id) => front.sessions.find(id, inbound).ok_or(CallError::NoSuchSession)?,
+        Some(id) => front.session(id, inbound).ok_or(CallError::NoSuchSession)?,
         None if opens => front.sessions.open(inbound).ok_or(CallError::ShuttingDown)?,
         None => {
             return Err(CallError::BadHeaders(
@@ -219,7 +220,7 @@ fn speaks_of_priming(inbound: &Inbound) -> bool {
 
 pub(super) fn get(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
     let Some(id) = inbound.session_id() else { return not_allowed() };
-    let Some(session) = front.sessions.find(id, inbound) else {
+    let Some(session) = front.session(id, inbound) else {
         return failed(&CallError::NoSuchSession, None);
     };
     let last = inbound.parts.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
@@ -237,7 +238,7 @@ pub(super) fn get(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
 
 pub(super) fn delete(front: &Arc<Front>, inbound: &Inbound) -> Response<Body> {
     let Some(id) = inbound.session_id() else { return not_allowed() };
-    match front.sessions.find(id, inbound) {
+    match front.session(id, inbound) {
         Some(session) => {
             front.sessions.close(&session);
             json(StatusCode::OK, Bytes::from_static(b"{}"))

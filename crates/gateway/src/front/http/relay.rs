@@ -377,7 +377,7 @@ impl Drop for UnderWay {
 
 fn session_of(front: &Arc<Front>, inbound: &Inbound) -> Result<Option<Arc<Session>>, CallError> {
     let Some(id) = inbound.session_id() else { return Ok(None) };
-    let session = front.sessions.find(id, inbound);
+    let session = front.session(id, inbound);
     session.map(Some).ok_or(CallError::NoSuchSession)
 }
 

@@ -1,31 +1,37 @@
 //! Legacy HTTP sessions: who opened them, for which server, and where their messages go.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use model::Principal;
+use model::{Id, Principal};
 use tokio_util::sync::CancellationToken;
 
 use super::stream::Resumable;
 use super::{Front, Inbound};
+use crate::caller;
 use crate::connection::{Connection, Outlet};
 use crate::ending::Ending;
 use crate::outbox::Outbox;
-use crate::recorded::Record;
+use crate::recorded::{self, Record};
 use crate::respond::CallError;
 use crate::server::link::Link;
-use crate::server::{Backend, Server};
+use crate::server::{Backend, Entrant, Server};
 
 /// A session nobody has used for this long is over; its client is told 404 and starts anew.
 const IDLE: Duration = Duration::from_mins(30);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(30);
-/// Sessions at once. Beyond, the one unused for longest makes room.
+/// Sessions at once. Beyond, the one unused for longest makes room, of those of whoever opens another, if there is one.
 const MOST: usize = 10_000;
+/// Those of one principal, outside of its boxes.
+const MOST_OF_A_PRINCIPAL: usize = MOST / 2;
+/// Those of one box.
+const MOST_OF_A_BOX: usize = 64;
 /// Requests of one session whose answers hooks are for.
 const MOST_AFTERS: usize = 256;
 /// Bytes of those requests and their answers.
@@ -37,7 +43,60 @@ const MOST_STREAMS: usize = 16;
 
 #[derive(Debug, Default)]
 pub struct Sessions {
-    by_id: Mutex<HashMap<Box<str>, Arc<Session>>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_id: HashMap<Box<str>, Arc<Session>>,
+    /// Their ids, by who opened them. Nobody is in it without one.
+    by_entrant: HashMap<Entrant, HashSet<Box<str>>>,
+}
+
+/// What an id is to whoever names it.
+#[derive(Debug)]
+pub(super) enum Found {
+    Own(Arc<Session>),
+    /// Another principal's, or another box's.
+    Others,
+    /// Nobody's, or one at another server.
+    Nothing,
+}
+
+impl Table {
+    /// Returns the one that made room.
+    fn insert(&mut self, id: Box<str>, session: &Arc<Session>) -> Option<Arc<Session>> {
+        let entrant = session.entrant();
+        let most = if entrant.1.is_some() { MOST_OF_A_BOX } else { MOST_OF_A_PRINCIPAL };
+        let full = self.by_id.len() >= MOST;
+        let going = match self.by_entrant.get(&entrant) {
+            Some(own) if full || own.len() >= most => {
+                oldest(own.iter().filter_map(|id| self.by_id.get_key_value(id)))
+            }
+            None if full => oldest(self.by_id.iter()),
+            Some(_) | None => None,
+        };
+        let evicted = going.and_then(|going| self.remove(&going));
+        self.by_entrant.entry(entrant).or_default().insert(id.clone());
+        self.by_id.insert(id, Arc::clone(session));
+        evicted
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Arc<Session>> {
+        let session = self.by_id.remove(id)?;
+        let entrant = session.entrant();
+        if let Some(own) = self.by_entrant.get_mut(&entrant) {
+            own.remove(id);
+            if own.is_empty() {
+                self.by_entrant.remove(&entrant);
+            }
+        }
+        Some(session)
+    }
+}
+
+fn oldest<'a>(among: impl Iterator<Item = (&'a Box<str>, &'a Arc<Session>)>) -> Option<Box<str>> {
+    among.min_by_key(|(_, session)| session.lock().last_used).map(|(id, _)| id.clone())
 }
 
 /// One client of the old era.
@@ -199,28 +258,26 @@ impl Sessions {
             standing,
             state: Mutex::new(state),
         });
-        let evicted = {
-            let mut by_id = self.lock();
-            by_id.insert(id.into(), Arc::clone(&session));
-            if by_id.len() > MOST { oldest(&by_id).and_then(|id| by_id.remove(&id)) } else { None }
-        };
+        let evicted = self.lock().insert(id.into(), &session);
         if let Some(evicted) = evicted {
             evicted.end();
         }
         Some(session)
     }
 
-    /// None for an unknown session, another principal's, another box's and another server's. Callers cannot tell
-    /// which.
-    pub(super) fn find(&self, id: &str, inbound: &Inbound) -> Option<Arc<Session>> {
-        let session = self.lock().get(id).cloned()?;
+    /// Whoever asks cannot tell others' from nothing.
+    pub(super) fn find(&self, id: &str, inbound: &Inbound) -> Found {
+        let Some(session) = self.lock().by_id.get(id).cloned() else { return Found::Nothing };
         let own = session.principal == inbound.principal
-            && session.connection.channel.bound_to() == inbound.channel.bound_to()
-            && Arc::ptr_eq(&session.server, &inbound.server);
-        own.then(|| {
-            session.touch();
-            session
-        })
+            && session.connection.channel.bound_to() == inbound.channel.bound_to();
+        if !own {
+            return Found::Others;
+        }
+        if !Arc::ptr_eq(&session.server, &inbound.server) {
+            return Found::Nothing;
+        }
+        session.touch();
+        Found::Own(session)
     }
 
     pub fn close(&self, session: &Session) {
@@ -234,19 +291,25 @@ impl Sessions {
         self.end_where(|session| Arc::ptr_eq(&session.server, server));
     }
 
+    /// The box of a session is gone.
+    pub fn end_all_of_box(&self, session: &str) {
+        let of_it = |id: &Id| id.as_str() == session;
+        self.end_where(|session| session.connection.channel.bound_to().is_some_and(of_it));
+    }
+
     pub fn end_all(&self) {
         self.end_where(|_| true);
     }
 
     /// Ends the streams that would otherwise never end by themselves.
     pub fn close_standing_streams(&self) {
-        for session in self.lock().values() {
+        for session in self.lock().by_id.values() {
             session.standing.close();
         }
     }
 
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().by_id.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -254,29 +317,27 @@ impl Sessions {
     }
 
     fn end_where(&self, over: impl Fn(&Session) -> bool) {
-        let mut ended = Vec::new();
-        self.lock().retain(|_, session| {
-            let keep = !over(session);
-            if !keep {
-                ended.push(Arc::clone(session));
-            }
-            keep
-        });
+        let ended: Vec<Arc<Session>> = {
+            let mut table = self.lock();
+            let going = table.by_id.iter().filter(|(_, session)| over(session));
+            let going: Vec<Box<str>> = going.map(|(id, _)| id.clone()).collect();
+            going.iter().filter_map(|id| table.remove(id)).collect()
+        };
         for session in ended {
             session.end();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn oldest(by_id: &HashMap<Box<str>, Arc<Session>>) -> Option<Box<str>> {
-    by_id.iter().min_by_key(|(_, session)| session.lock().last_used).map(|(id, _)| id.clone())
-}
-
 impl Session {
+    fn entrant(&self) -> Entrant {
+        (self.principal.clone(), self.connection.channel.bound_to().cloned())
+    }
+
     pub fn touch(&self) {
         self.lock().last_used = Instant::now();
     }
@@ -368,15 +429,20 @@ impl Session {
     }
 }
 
-/// Ends sessions nobody uses.
+/// Ends sessions nobody uses, and says what was only counted meanwhile.
 pub async fn expire(front: Weak<Front>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
         }
         let Some(front) = front.upgrade() else { return };
         let now = Instant::now();
         front.sessions.end_where(|session| session.is_over(now));
+        caller::FORGED.tell_over(now);
+        recorded::UNSUCCESSFUL.tell_over(now);
+    }
+    if let Some(front) = front.upgrade() {
+        front.expiring.store(false, Ordering::Release);
     }
 }
