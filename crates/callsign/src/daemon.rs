@@ -310,7 +310,7 @@ async fn receive(mut boxes: mpsc::Receiver<Arrival>, front: Arc<Front>, stop: Ca
             arrival = boxes.recv() => arrival,
             () = stop.cancelled() => None,
         };
-        let Some(Arrival { stream, guest, end, served }) = arrival else { break };
+        let Some(Arrival { session, stream, guest, end, served }) = arrival else { break };
         let (front, stop) = (Arc::clone(&front), stop.clone());
         connections.spawn(async move {
             // Held until the connection has ended, however it does.
@@ -318,8 +318,9 @@ async fn receive(mut boxes: mpsc::Receiver<Arrival>, front: Arc<Front>, stop: Ca
             let Ok(stream) = tokio::net::UnixStream::from_std(stream) else { return };
             let late = stop.clone();
             tokio::select! {
-                () = front.serve_box(stream, guest, stop) => {}
-                () = end.cancelled() => {}
+                () = Arc::clone(&front).serve_box(stream, guest, stop) => {}
+                // Nobody comes back to what was opened on it.
+                () = end.cancelled() => front.end_bound(session.as_str()),
                 // What is under way may end; a stream that stands open does not.
                 () = async { late.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => {}
             }

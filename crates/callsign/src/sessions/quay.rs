@@ -46,6 +46,7 @@ const CONNECTIONS: usize = 128;
 /// A connection of a box to the gateway, on its way to a thread that serves it.
 #[derive(Debug)]
 pub struct Arrival {
+    pub session: SessionId,
     pub stream: std::os::unix::net::UnixStream,
     pub guest: Arc<Guest>,
     /// It ends with its quay.
@@ -154,15 +155,15 @@ impl Quays {
             }
         });
         self.accept(model, &end, move |stream, stop| Arc::clone(&broker).serve(stream, stop))?;
-        let gateway = self.gateway.clone();
+        let (gateway, id) = (self.gateway.clone(), session.id.clone());
         self.accept(mcp, &end, move |stream, end| {
-            let (guest, gateway) = (Arc::clone(&guest), gateway.clone());
+            let (guest, gateway, session) = (Arc::clone(&guest), gateway.clone(), id.clone());
             async move {
                 // It moves to another thread, and counts here until it has been served there.
                 let (served, done) = oneshot::channel();
                 let gone = end.clone();
                 if let Ok(stream) = stream.into_std()
-                    && gateway.send(Arrival { stream, guest, end, served }).await.is_ok()
+                    && gateway.send(Arrival { session, stream, guest, end, served }).await.is_ok()
                 {
                     // At the end nobody is waited for: that thread may wait for this one.
                     tokio::select! {

@@ -13,6 +13,7 @@
 
 mod bad_inputs;
 mod canceled;
+mod engines;
 mod exchange;
 mod faults;
 mod killed;

@@ -63,6 +63,7 @@ pub(crate) struct Rig {
     who: Who,
     groups: Vec<PathBuf>,
     daemon: Option<Child>,
+    environment: Vec<(String, String)>,
     files: TempDir,
 }
 
@@ -80,7 +81,8 @@ impl Rig {
     /// As [`Self::with`], for a daemon of somebody else. Only root can be others.
     pub(crate) fn run_by(who: Who, config: &str) -> Self {
         let files = tempfile::Builder::new().prefix("callsign-sessions-").tempdir().expect("a directory");
-        let mut rig = Self { model: ScriptedModel::start(), who, groups: Vec::new(), daemon: None, files };
+        let (model, environment) = (ScriptedModel::start(), Vec::new());
+        let mut rig = Self { model, who, groups: Vec::new(), daemon: None, environment, files };
         for (directory, mode) in [(rig.state(), 0o700), (rig.home(), 0o700)] {
             fs::create_dir(&directory).expect("a directory");
             fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).expect("its mode");
@@ -204,6 +206,12 @@ impl Rig {
     fn surround(&self, command: &mut Command) {
         command.current_dir(self.files.path()).env_clear();
         command.env("PATH", PATH).env("LANG", "C.UTF-8").env("HOME", self.home()).env(KEY, CANARY);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+    }
+
+    /// Another variable for everything that is started from now on.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Runs a command to its end: exit code, stdout, stderr.
