@@ -46,6 +46,7 @@ use tokio_util::task::TaskTracker;
 use crate::caller::{Call, Identification};
 use crate::connection::Connection;
 use crate::meters;
+use crate::rate::Rate;
 use crate::recorded::Sinks;
 use crate::respond::CallError;
 use crate::server::{Backend, Server};
@@ -88,6 +89,8 @@ pub struct Front {
     pub tasks: TaskTracker,
     /// Somebody looks for sessions that nobody uses.
     expiring: AtomicBool,
+    /// What boxes are turned away with.
+    turned: Rate,
 }
 
 pub type Servers = HashMap<String, Arc<Server>>;
@@ -109,6 +112,7 @@ impl Front {
             connections: TaskTracker::new(),
             tasks,
             expiring: AtomicBool::new(false),
+            turned: Rate::new("requests that were turned away"),
         }
     }
 
@@ -171,7 +175,13 @@ impl Front {
     fn session(&self, id: &str, inbound: &Inbound) -> Option<Arc<Session>> {
         match self.sessions.find(id, inbound) {
             Found::Own(session) => Some(session),
-            Found::Others | Found::Nothing => None,
+            Found::Others => {
+                if let Channel::Bound(bound) = &inbound.channel {
+                    self.note_turned(&bound.session, bound.tenant.run(), &inbound.parts, Turned::Session);
+                }
+                None
+            }
+            Found::Nothing => None,
         }
     }
 
@@ -236,10 +246,7 @@ impl Front {
         }
         let admitted = match entrance {
             Entrance::Listener(_) => self.admit(parts),
-            Entrance::Box(guest) => guest.admit(parts, &self.servers()).map_err(|turned| match turned {
-                Turned::NoToken => closing(plain(StatusCode::UNAUTHORIZED, "this is not your box\n")),
-                Turned::Nothing(error) => closing(failed(&error, None)),
-            }),
+            Entrance::Box(guest) => self.admit_guest(guest, parts),
         };
         let inbound = match admitted {
             Ok(inbound) => inbound,

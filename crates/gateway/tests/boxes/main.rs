@@ -10,6 +10,7 @@
     reason = "a surprise ends the test, and the harness speaks on stdout"
 )]
 
+mod door;
 mod log;
 mod many;
 mod rig;
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
         many::starts_that_a_box_makes_fail_are_its_own_trouble,
         many::one_box_has_so_many_sessions_and_its_own_oldest_go,
         many::only_a_request_opens_a_session_and_a_box_that_is_gone_has_none,
+        door::what_is_turned_away_at_the_door_is_noted,
+        door::those_who_knock_without_end_are_counted,
         log::a_box_does_not_write_the_log_as_fast_as_it_likes,
     ];
     let args: Vec<String> = std::env::args().skip(1).collect();

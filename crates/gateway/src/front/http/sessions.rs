@@ -441,6 +441,7 @@ pub async fn expire(front: Weak<Front>, stop: CancellationToken) {
         front.sessions.end_where(|session| session.is_over(now));
         caller::FORGED.tell_over(now);
         recorded::UNSUCCESSFUL.tell_over(now);
+        front.note_left_out(now);
     }
     if let Some(front) = front.upgrade() {
         front.expiring.store(false, Ordering::Release);
