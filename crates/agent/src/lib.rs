@@ -16,8 +16,9 @@
 //! does not matter who watched when.
 //!
 //! **Invariants:** every request has a connection of its own and a deadline; a heartbeat is no sign of life; nothing is
-//! spawned, so that dropping a future leaves nothing behind; whatever comes out of a box has a limit of length; no
-//! password is in `Debug`; no time of the wall clock is read here.
+//! spawned but the reading of a long answer, which nobody else waits for, so that dropping a future leaves nothing behind;
+//! whatever comes out of a box has a limit of length, and what is kept of it a limit of number: only ids of OpenCode's
+//! form are; no password is in `Debug`; no time of the wall clock is read here.
 
 mod config;
 mod opencode;

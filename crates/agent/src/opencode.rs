@@ -33,7 +33,7 @@ use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-use self::client::{Client, Response, Trouble};
+use self::client::{Bounds, Client, Response, Trouble};
 
 /// Between two attempts to find out whether the agent answers.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -41,6 +41,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// is given little; on a busy machine others may need more.
 const FIRST_HEALTH: Duration = Duration::from_millis(150);
 const HEALTH: Duration = Duration::from_secs(1);
+/// The longest answer, unless it is said otherwise.
+const SMALL: usize = 1024 * 1024;
+/// … where it is the configuration of a box, or what a provider has.
+const MIDDLE: usize = 8 * 1024 * 1024;
+/// … where it is messages. One holds what tools said, which OpenCode cuts at some 50 kB each.
+const LARGE: usize = 32 * 1024 * 1024;
+/// An answer that is longer is not read on the thread that all sessions share.
+const READ_HERE: usize = 256 * 1024;
 /// How many aborted prompts are remembered.
 const REMEMBERED: usize = 64;
 
@@ -151,9 +159,9 @@ impl OpenCode {
         Self { client, timing, aborted: Mutex::default(), delivered: Mutex::default() }
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &Path<'_>) -> Result<T, AgentError> {
+    async fn get<T: DeserializeOwned + Send + 'static>(&self, path: &Path<'_>) -> Result<T, AgentError> {
         let answer = self.call(Method::GET, path, None).await?;
-        parse(path, &answer)
+        parse(path, answer).await
     }
 
     async fn post(&self, path: &Path<'_>, body: &serde_json::Value) -> Result<Bytes, AgentError> {
@@ -162,7 +170,7 @@ impl OpenCode {
 
     /// The body of a success.
     async fn call(&self, method: Method, path: &Path<'_>, body: Option<Bytes>) -> Result<Bytes, AgentError> {
-        let response = self.client.send(method, &path.written(), body, path.within(self)).await?;
+        let response = self.client.send(method, &path.written(), body, path.bounds(self)).await?;
         if response.status.is_success() { Ok(response.body) } else { Err(refusal(path, &response)) }
     }
 
@@ -201,7 +209,8 @@ impl Agent for OpenCode {
         let mut patience = FIRST_HEALTH;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let sent = self.client.send(Method::GET, "/global/health", None, patience.min(left)).await;
+            let bounds = Bounds { within: patience.min(left), most: SMALL };
+            let sent = self.client.send(Method::GET, "/global/health", None, bounds).await;
             if matches!(sent, Err(Trouble::Late(_))) {
                 patience = (patience * 2).min(HEALTH);
             }
@@ -210,7 +219,8 @@ impl Agent for OpenCode {
                     return Err(AgentError::Unauthorized);
                 }
                 Ok(response) if response.status.is_success() => {
-                    let health: wire::Health = parse(&Path::of("/global/health", ""), &response.body)?;
+                    let path = Path::of("/global/health", "");
+                    let health: wire::Health = parse(&path, response.body).await?;
                     return Ok(Ready { version: wire::cut(&health.version, 100) });
                 }
                 Ok(response) => refusal(&Path::of("/global/health", ""), &response),
@@ -228,7 +238,7 @@ impl Agent for OpenCode {
         let WantedSession { known, title, directory } = wanted;
         // What is loaded now does not delay the first prompt, so that it is in the history soon after it was taken.
         for path in ["/agent", "/config/providers"] {
-            self.get::<serde::de::IgnoredAny>(&Path::of(path, directory).loading()).await?;
+            self.get::<wire::Anything>(&Path::of(path, directory).at_most(MIDDLE).loading()).await?;
         }
         let session = |id: String| SessionRef { id, directory: directory.clone() };
         if let Some(known) = known {
@@ -245,7 +255,7 @@ impl Agent for OpenCode {
             }
         }
         let path = Path::of("/session", directory).loading();
-        let made: wire::Session = parse(&path, &self.post(&path, &json!({ "title": title })).await?)?;
+        let made: wire::Session = parse(&path, self.post(&path, &json!({ "title": title })).await?).await?;
         // It stands in paths from now on.
         Path::session(&made.id, "", directory)?;
         let origin = match known {
@@ -292,11 +302,13 @@ struct Path<'a> {
     route: String,
     directory: &'a str,
     loads: bool,
+    /// How long the answer may be.
+    most: usize,
 }
 
 impl<'a> Path<'a> {
     fn of(route: impl Into<String>, directory: &'a str) -> Self {
-        Self { route: route.into(), directory, loads: false }
+        Self { route: route.into(), directory, loads: false, most: SMALL }
     }
 
     /// Something of a session. The id may come from a box: it is looked at before it stands in a path.
@@ -311,8 +323,14 @@ impl<'a> Path<'a> {
         self
     }
 
-    fn within(&self, opencode: &OpenCode) -> Duration {
-        if self.loads { opencode.timing.load } else { opencode.timing.request }
+    fn at_most(mut self, bytes: usize) -> Self {
+        self.most = bytes;
+        self
+    }
+
+    fn bounds(&self, opencode: &OpenCode) -> Bounds {
+        let within = if self.loads { opencode.timing.load } else { opencode.timing.request };
+        Bounds { within, most: self.most }
     }
 
     fn written(&self) -> String {
@@ -326,12 +344,17 @@ impl<'a> Path<'a> {
 
 /// Refuses what is no id of OpenCode's form.
 fn named(id: &str) -> Result<(), AgentError> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if !id.is_empty() && id.len() <= 128 && id.bytes().all(fine) {
+    if is_name(id) {
         Ok(())
     } else {
         Err(AgentError::Protocol { what: format!("{:?} as an id", wire::cut(id, 100)) })
     }
+}
+
+/// Whether it has the form of OpenCode's ids. What has not is neither asked for nor kept.
+fn is_name(id: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !id.is_empty() && id.len() <= 128 && id.bytes().all(fine)
 }
 
 fn encoded(text: &str) -> String {
@@ -349,10 +372,17 @@ fn encoded(text: &str) -> String {
     out
 }
 
-fn parse<T: DeserializeOwned>(path: &Path<'_>, body: &[u8]) -> Result<T, AgentError> {
-    serde_json::from_slice(body).map_err(|error| AgentError::Protocol {
-        what: format!("{}: {}", path.route, wire::cut(&error.to_string(), 300)),
-    })
+async fn parse<T: DeserializeOwned + Send + 'static>(path: &Path<'_>, body: Bytes) -> Result<T, AgentError> {
+    let read = if body.len() > READ_HERE {
+        let reading = tokio::task::spawn_blocking(move || serde_json::from_slice(&body));
+        reading
+            .await
+            .map_err(|error| error.to_string())
+            .and_then(|read| read.map_err(|error| error.to_string()))
+    } else {
+        serde_json::from_slice(&body).map_err(|error| error.to_string())
+    };
+    read.map_err(|error| AgentError::Protocol { what: format!("{}: {}", path.route, wire::cut(&error, 300)) })
 }
 
 fn refusal(path: &Path<'_>, response: &Response) -> AgentError {
@@ -393,6 +423,25 @@ mod tests {
             assert!(Path::session(bad, "", "/w").is_err(), "{bad:?}");
         }
         assert_eq!(Path::session("ses_aB1", "/abort", "").unwrap().written(), "/session/ses_aB1/abort");
+    }
+
+    #[tokio::test]
+    async fn long_answers_are_read_elsewhere() {
+        struct ReadBy(std::thread::ThreadId);
+        impl<'de> serde::Deserialize<'de> for ReadBy {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                serde::de::IgnoredAny::deserialize(deserializer)?;
+                Ok(Self(std::thread::current().id()))
+            }
+        }
+        let here = std::thread::current().id();
+        for (length, expected) in [(10, true), (READ_HERE - 2, true), (READ_HERE, false)] {
+            let body = Bytes::from(format!("\"{}\"", "x".repeat(length)));
+            let ReadBy(thread) = parse(&Path::of("/x", ""), body).await.unwrap();
+            assert_eq!(thread == here, expected, "{length}");
+        }
+        let body = Bytes::from("x".repeat(READ_HERE + 1));
+        assert_eq!(parse::<ReadBy>(&Path::of("/x", ""), body).await.err().unwrap().code(), "agent_protocol");
     }
 
     #[test]

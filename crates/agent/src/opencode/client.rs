@@ -26,8 +26,12 @@ use tokio::time::timeout;
 use super::sse::Decoder;
 use super::{Place, Since};
 
-/// The largest answer that is read. A message holds what tools said, which OpenCode cuts at some 50 kB each.
-const LARGEST: usize = 32 * 1024 * 1024;
+/// How long an answer may take, and how many bytes of it are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) within: Duration,
+    pub(super) most: usize,
+}
 
 type Io = TokioIo<Box<dyn ReadWrite>>;
 
@@ -78,12 +82,13 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Bytes>,
-        within: Duration,
+        bounds: Bounds,
     ) -> Result<Response, Trouble> {
+        let Bounds { within, most } = bounds;
         let exchange = async {
             let (mut line, head) = self.begin(method, path, body).await?;
             let (parts, body) = head.into_parts();
-            let read = line.wait(Limited::new(body, LARGEST).collect()).await.map_err(|error| {
+            let read = line.wait(Limited::new(body, most).collect()).await.map_err(|error| {
                 if error.is::<LengthLimitError>() { Trouble::TooLarge } else { broken(&*error) }
             })?;
             Ok(Response { status: parts.status, headers: parts.headers, body: read.to_bytes() })
@@ -229,14 +234,14 @@ impl Events {
                 Source::Http { line, body } => {
                     let frame = line.wait(body.frame()).await?.ok()?;
                     if let Ok(bytes) = frame.into_data() {
-                        self.decoder.push(&bytes).ok()?;
+                        self.decoder.push(&bytes);
                     }
                 }
                 Source::Bare { stream, piece } => {
                     // A future that is dropped has read nothing; and one that never has to wait gives others their turn.
                     match stream.read(piece).await {
                         Ok(0) | Err(_) => return None,
-                        Ok(read) => self.decoder.push(&piece[..read]).ok()?,
+                        Ok(read) => self.decoder.push(&piece[..read]),
                     }
                 }
             }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::client::Trouble;
 use super::history::{Depth, Found};
 use super::verdict::{Verdict, judge};
-use super::{OpenCode, Path, refusal, wire};
+use super::{MIDDLE, OpenCode, Path, refusal, wire};
 
 /// How often a request is sent whose answer was lost and whose prompt did not arrive.
 const ATTEMPTS: u32 = 3;
@@ -34,16 +34,18 @@ impl OpenCode {
         }
         // OpenCode would go on with the model of the prompt before, whoever chose that.
         if intent.model.is_none()
-            && let Some(configured) =
-                self.get::<wire::Config>(&Path::of("/config", &session.directory)).await?.model
+            && let Some(configured) = self
+                .get::<wire::Config>(&Path::of("/config", &session.directory).at_most(MIDDLE))
+                .await?
+                .model
         {
             body["model"] = model(&configured)?;
         }
         let body = Bytes::from(body.to_string());
         let mut reason = String::new();
         for _ in 0..ATTEMPTS {
-            let within = self.timing.request;
-            match self.client.send(Method::POST, &path.written(), Some(body.clone()), within).await {
+            let bounds = path.bounds(self);
+            match self.client.send(Method::POST, &path.written(), Some(body.clone()), bounds).await {
                 Ok(response) if response.status.is_success() => return Ok(Delivery::Delivered),
                 Ok(response) if response.status.is_server_error() => {
                     reason = refusal(&path, &response).to_string();

@@ -9,12 +9,15 @@ use model::ports::agent::{AgentError, PromptId, SessionRef};
 use model::session::RunUsage;
 
 use super::wire::{self, Entry, Role};
-use super::{OpenCode, Path, parse, refusal};
+use super::{LARGE, MIDDLE, OpenCode, Path, is_name, parse, refusal};
 
 /// Messages of one page.
 const PAGE: usize = 20;
 /// Pages that are read of one turn. A turn of more steps is counted from its end.
 const PAGES: usize = 500;
+/// What is read and kept of one turn, over all its pages.
+const BYTES: usize = 64 * 1024 * 1024;
+const PARTS: usize = 100_000;
 /// Subagents that are looked at.
 const CHILDREN: usize = 64;
 /// Where OpenCode says how to go on.
@@ -47,10 +50,17 @@ pub(super) struct Stored {
     pub(super) answers: Vec<Entry>,
 }
 
+/// What may still come of a turn.
+struct Room {
+    bytes: usize,
+    parts: usize,
+}
+
 enum Page {
     Entries {
         entries: Vec<Entry>,
         before: Option<String>,
+        bytes: usize,
     },
     /// A hidden prompt is in it.
     Hidden,
@@ -59,11 +69,11 @@ enum Page {
 impl OpenCode {
     pub(super) async fn find(&self, prompt: &PromptId) -> Result<Found, AgentError> {
         let SessionRef { id, directory } = &prompt.session;
-        let path = Path::session(id, &format!("/message/{}", prompt.message), directory)?;
-        let response = self.client.send(Method::GET, &path.written(), None, path.within(self)).await?;
+        let path = Path::session(id, &format!("/message/{}", prompt.message), directory)?.at_most(LARGE);
+        let response = self.client.send(Method::GET, &path.written(), None, path.bounds(self)).await?;
         match response.status {
             StatusCode::OK => {
-                let entry: Entry = parse(&path, &response.body)?;
+                let entry: Entry = parse(&path, response.body).await?;
                 Ok(Found::Yes { model: entry.info.model })
             }
             StatusCode::NOT_FOUND if wire::error_message(&response.body).contains("Session") => {
@@ -86,6 +96,7 @@ impl OpenCode {
         if found == Found::No {
             return Ok(Stored { found, answers });
         }
+        let mut room = Room { bytes: BYTES, parts: PARTS };
         let (mut size, mut before) = (PAGE, None);
         for _ in 0..PAGES {
             let page = match first.take() {
@@ -93,7 +104,8 @@ impl OpenCode {
                 None => self.page(&prompt.session, size, before.as_deref()).await,
             };
             match page? {
-                Page::Entries { entries, before: next } => {
+                Page::Entries { entries, before: next, bytes } => {
+                    room.take(&entries, bytes)?;
                     if collect(entries, prompt.message.as_str(), &mut answers) || depth == Depth::Newest {
                         break;
                     }
@@ -117,14 +129,14 @@ impl OpenCode {
     ) -> Result<Page, AgentError> {
         let before = before.map(|before| format!("&before={}", super::encoded(before))).unwrap_or_default();
         let path = Path::session(&session.id, &format!("/message?limit={size}{before}"), &session.directory)?;
-        let response = self.client.send(Method::GET, &path.written(), None, path.within(self)).await?;
+        let path = path.at_most(LARGE);
+        let response = self.client.send(Method::GET, &path.written(), None, path.bounds(self)).await?;
         match response.status {
             StatusCode::OK => {
                 let before = response.headers.get(CURSOR).and_then(|value| value.to_str().ok());
-                Ok(Page::Entries {
-                    entries: parse(&path, &response.body)?,
-                    before: before.map(str::to_owned),
-                })
+                let (before, bytes) = (before.map(str::to_owned), response.body.len());
+                let entries: wire::AtMost<Entry, PAGE> = parse(&path, response.body).await?;
+                Ok(Page::Entries { entries: entries.0, before, bytes })
             }
             StatusCode::BAD_REQUEST if is_hidden(&response.body) => Ok(Page::Hidden),
             _ => Err(refusal(&path, &response)),
@@ -140,7 +152,7 @@ impl OpenCode {
             let path = Path::session(&parent, "/children", &session.directory)?;
             let children: Vec<wire::Session> = self.get(&path).await?;
             let room = CHILDREN.saturating_sub(all.len());
-            all.extend(children.into_iter().rev().take(room));
+            all.extend(children.into_iter().rev().filter(|child| is_name(&child.id)).take(room));
             let Some(child) = all.get(next) else { return Ok(all) };
             parent.clone_from(&child.id);
             next += 1;
@@ -154,14 +166,14 @@ impl OpenCode {
         answers: &[Entry],
     ) -> Result<RunUsage, AgentError> {
         let mut usage = RunUsage::default();
-        let parts = || answers.iter().flat_map(|entry| &entry.parts);
+        let parts = || answers.iter().flat_map(|entry| &entry.parts.0);
         if !parts().any(|part| part.tool == "task") {
             return Ok(usage);
         }
         let begun = answers.first().and_then(|entry| entry.info.time.created);
         for child in self.descendants(&prompt.session).await? {
             if child.time.created >= begun {
-                wire::add(&mut usage, &child.used.usage());
+                wire::add(&mut usage, &child.usage());
             }
         }
         Ok(usage)
@@ -169,10 +181,26 @@ impl OpenCode {
 
     /// Whether OpenCode has this model; none where it does not say.
     pub(super) async fn has_model(&self, directory: &str, wanted: &wire::ModelRef) -> Option<bool> {
-        let path = Path::of("/config/providers", directory);
+        let path = Path::of("/config/providers", directory).at_most(MIDDLE);
         let all: wire::Providers = self.get(&path).await.ok()?;
         let mut providers = all.providers.iter().filter(|provider| provider.id == wanted.provider);
         Some(providers.any(|provider| provider.models.contains_key(&wanted.model)))
+    }
+}
+
+impl Room {
+    /// A part may be as short as two brackets, and is a hundred times as long once it is read: both are counted.
+    fn take(&mut self, entries: &[Entry], bytes: usize) -> Result<(), AgentError> {
+        let parts = entries.iter().map(|entry| entry.parts.0.len()).sum();
+        match (self.bytes.checked_sub(bytes), self.parts.checked_sub(parts)) {
+            (Some(bytes), Some(parts)) => {
+                *self = Self { bytes, parts };
+                Ok(())
+            }
+            (None, _) | (_, None) => {
+                Err(AgentError::Protocol { what: "a turn over the limit of size".to_owned() })
+            }
+        }
     }
 }
 
@@ -202,7 +230,7 @@ fn collect(entries: Vec<Entry>, prompt: &str, answers: &mut Vec<Entry>) -> bool 
 }
 
 fn goes_on(entry: &Entry) -> bool {
-    !entry.parts.is_empty() && entry.parts.iter().all(|part| part.synthetic || part.kind == "compaction")
+    !entry.parts.0.is_empty() && entry.parts.0.iter().all(|part| part.synthetic || part.kind == "compaction")
 }
 
 /// `{"name": "BadRequest", "data": {"message": "Expected OutputFormat… at [\"info\"][\"format\"]", "kind": "Body"}}`
@@ -216,6 +244,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_turn_has_a_bound() {
+        let parts = vec![json!({}); wire::PARTS];
+        let entry = || -> Entry {
+            serde_json::from_value(json!({ "info": { "id": "msg_1", "role": "user" }, "parts": parts }))
+                .unwrap()
+        };
+        let mut room = Room { bytes: BYTES, parts: PARTS };
+        for _ in 0..PARTS / wire::PARTS {
+            room.take(&[entry()], BYTES / 1000).unwrap();
+        }
+        assert_eq!(room.take(&[entry()], 1).unwrap_err().code(), "agent_protocol");
+        let mut room = Room { bytes: BYTES, parts: PARTS };
+        room.take(&[], BYTES).unwrap();
+        assert_eq!(room.take(&[], 1).unwrap_err().code(), "agent_protocol");
+    }
 
     #[test]
     fn only_what_follows_the_prompt_belongs_to_it() {

@@ -8,7 +8,7 @@ use model::ports::agent::{
 use serde_json::json;
 
 use super::wire::{self, PermissionAsked, QuestionAsked};
-use super::{OpenCode, Path, named};
+use super::{OpenCode, Path, is_name, named};
 
 /// What a model hears. A refusal without a word would end its turn.
 const DENIED: &str = "This is not permitted here. Go on without it, or say what you would need it for.";
@@ -19,17 +19,28 @@ const NO_ANSWER: &str = "Questions are not answered here. Go on with what you kn
 const SHOWN: usize = 2000;
 const LISTED: usize = 20;
 
+/// Questions of one turn. More are not answered.
+const QUESTIONS: usize = 1024;
+
 /// What was asked in a watch so far.
 #[derive(Debug, Default)]
 pub(super) struct Asked(HashSet<String>);
+
+impl Asked {
+    /// False where it was asked before, or too much was.
+    fn is_new(&mut self, id: &str) -> bool {
+        self.0.len() < QUESTIONS && self.0.insert(id.to_owned())
+    }
+}
 
 impl OpenCode {
     /// Every question in a directory that waits.
     pub(super) async fn waiting(&self, directory: &str) -> Result<Vec<Question>, AgentError> {
         let permissions: Vec<PermissionAsked> = self.get(&Path::of("/permission", directory)).await?;
         let questions: Vec<QuestionAsked> = self.get(&Path::of("/question", directory)).await?;
-        let permissions = permissions.into_iter().map(|asked| of_permission(asked, directory));
-        Ok(permissions.chain(questions.into_iter().map(|asked| of_question(asked, directory))).collect())
+        let permissions = permissions.into_iter().filter_map(|asked| of_permission(asked, directory));
+        let questions = questions.into_iter().filter_map(|asked| of_question(asked, directory));
+        Ok(permissions.chain(questions).take(QUESTIONS).collect())
     }
 
     /// Answers by policy, or shows it. None: it was seen before, or could not be answered and will be seen again.
@@ -39,7 +50,7 @@ impl OpenCode {
         policy: &Policy,
         asked: &mut Asked,
     ) -> Option<Progress> {
-        if !asked.0.insert(question.id.id.clone()) {
+        if !asked.is_new(&question.id.id) {
             return None;
         }
         let (name, texts) = match &question.about {
@@ -95,28 +106,63 @@ impl OpenCode {
     }
 }
 
-pub(super) fn of_permission(asked: PermissionAsked, directory: &str) -> Question {
+/// None where it has names that OpenCode gives to nothing.
+pub(super) fn of_permission(asked: PermissionAsked, directory: &str) -> Option<Question> {
     let PermissionAsked { id, session, permission, patterns } = asked;
     let patterns = patterns.iter().take(LISTED).map(|pattern| wire::cut(pattern, SHOWN)).collect();
-    Question {
-        id: QuestionId { directory: directory.to_owned(), id },
-        thread: session,
-        about: About::Permission { permission: wire::cut(&permission, SHOWN), patterns },
-    }
+    question(
+        id,
+        session,
+        directory,
+        About::Permission { permission: wire::cut(&permission, SHOWN), patterns },
+    )
 }
 
-pub(super) fn of_question(asked: QuestionAsked, directory: &str) -> Question {
+/// None where it has names that OpenCode gives to nothing.
+pub(super) fn of_question(asked: QuestionAsked, directory: &str) -> Option<Question> {
     let QuestionAsked { id, session, questions } = asked;
     let text = |question: &wire::QuestionText| {
         let options: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
         let options = if options.is_empty() { String::new() } else { format!(" ({})", options.join(" | ")) };
         wire::cut(&format!("{}{options}", question.question), SHOWN)
     };
-    // All of them: an answer has one text for each.
-    let texts = questions.iter().map(text).collect();
-    Question {
-        id: QuestionId { directory: directory.to_owned(), id },
-        thread: session,
-        about: About::Question { texts },
+    // An answer has one text for each; OpenCode asks four at most.
+    let texts = questions.iter().take(LISTED).map(text).collect();
+    question(id, session, directory, About::Question { texts })
+}
+
+fn question(id: String, thread: String, directory: &str, about: About) -> Option<Question> {
+    let id = QuestionId { directory: directory.to_owned(), id };
+    (is_name(&id.id) && is_name(&thread)).then_some(Question { id, thread, about })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_question_is_shown_within_its_bounds() {
+        let texts = vec![json!({ "question": "?".repeat(5000) }); 50];
+        let asked = |id: &str, thread: &str| {
+            let asked = json!({ "id": id, "sessionID": thread, "questions": texts });
+            of_question(serde_json::from_value(asked).unwrap(), "/w")
+        };
+        let Some(Question { about: About::Question { texts: shown }, .. }) = asked("que_1", "ses_1") else {
+            panic!("it is a question");
+        };
+        assert_eq!((shown.len(), shown[0].len()), (LISTED, SHOWN));
+        for (id, thread) in [("", "ses_1"), ("que_1", "../x"), (&*"q".repeat(129), "ses_1")] {
+            assert_eq!(asked(id, thread), None);
+        }
+    }
+
+    #[test]
+    fn what_was_asked_is_remembered_within_a_bound() {
+        let mut asked = Asked::default();
+        assert!(asked.is_new("que_0") && !asked.is_new("que_0"));
+        assert!((1..QUESTIONS).all(|number| asked.is_new(&format!("que_{number}"))));
+        assert!(!asked.is_new("que_more"));
     }
 }

@@ -1,16 +1,13 @@
 //! Server-sent events, as far as OpenCode uses them: `data` alone; and comments, by which a box tells that some are missing.
 
-/// The largest event. One may hold all that a tool said.
-const LARGEST: usize = 16 * 1024 * 1024;
+/// The largest event. What a tool said stands in one, cut by OpenCode at some 50 kB. What is larger is skipped, and is
+/// missing like one that was not kept: the history has it.
+const LARGEST: usize = 1024 * 1024;
 
 /// Comments of whoever keeps the events of a box: some were not kept, or not read by whoever took them.
 const GAPS: [&[u8]; 2] = [b": dropped", b": lost"];
 
-/// An event is over the limit.
-#[derive(Debug)]
-pub(super) struct TooLarge;
-
-/// Turns bytes into events. Holds at most one.
+/// Turns bytes into events. Holds at most one, and the piece that came last.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     buffer: Vec<u8>,
@@ -20,19 +17,19 @@ pub(super) struct Decoder {
     searched: usize,
     data: Vec<u8>,
     has_data: bool,
+    /// The event under way is too large: nothing of it is kept.
+    skips: bool,
+    /// The beginning of the line under way was not kept.
+    cut: bool,
     gap: bool,
 }
 
 impl Decoder {
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.searched -= self.start;
         self.start = 0;
-        if self.buffer.len() + self.data.len() + bytes.len() > LARGEST {
-            return Err(TooLarge);
-        }
         self.buffer.extend_from_slice(bytes);
-        Ok(())
     }
 
     pub(super) fn take_gap(&mut self) -> bool {
@@ -43,26 +40,60 @@ impl Decoder {
     pub(super) fn event(&mut self) -> Option<Vec<u8>> {
         while let Some(found) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             let end = self.searched + found;
-            let line = &self.buffer[self.start..end];
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = self.start..end;
             self.start = end + 1;
             self.searched = self.start;
-            if line.is_empty() {
-                if std::mem::take(&mut self.has_data) {
-                    return Some(std::mem::take(&mut self.data));
-                }
-            } else if let Some(value) = line.strip_prefix(b"data:") {
-                if self.has_data {
-                    self.data.push(b'\n');
-                }
-                self.has_data = true;
-                self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
-            } else if GAPS.iter().any(|gap| line.starts_with(gap)) {
-                self.gap = true;
+            if std::mem::take(&mut self.cut) {
+                continue; // The end of a line that was skipped.
+            }
+            if let Some(data) = self.line(line) {
+                return Some(data);
             }
         }
         self.searched = self.buffer.len();
+        if self.searched - self.start + self.data.len() > LARGEST {
+            self.skip();
+            self.cut = true;
+            self.buffer.clear();
+            (self.start, self.searched) = (0, 0);
+        }
         None
+    }
+
+    /// One whole line; the data of the event that it ends.
+    fn line(&mut self, line: std::ops::Range<usize>) -> Option<Vec<u8>> {
+        let line = &self.buffer[line];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            if std::mem::take(&mut self.skips) {
+                self.gap = true;
+                return None;
+            }
+            return std::mem::take(&mut self.has_data).then(|| std::mem::take(&mut self.data));
+        }
+        if let Some(value) = line.strip_prefix(b"data:") {
+            if self.skips {
+                return None;
+            }
+            if self.data.len() + value.len() > LARGEST {
+                self.skip();
+                return None;
+            }
+            if self.has_data {
+                self.data.push(b'\n');
+            }
+            self.has_data = true;
+            self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+        } else if GAPS.iter().any(|gap| line.starts_with(gap)) {
+            self.gap = true;
+        }
+        None
+    }
+
+    fn skip(&mut self) {
+        self.skips = true;
+        self.has_data = false;
+        self.data = Vec::new();
     }
 }
 
@@ -79,7 +110,7 @@ mod tests {
             let mut decoder = Decoder::default();
             let mut events = Vec::new();
             for piece in [&stream[..cut], &stream[cut..]] {
-                decoder.push(piece).unwrap();
+                decoder.push(piece);
                 events.extend(std::iter::from_fn(|| decoder.event()));
             }
             assert_eq!(events, expected, "cut at {cut}");
@@ -89,21 +120,34 @@ mod tests {
     #[test]
     fn what_is_missing_is_told() {
         let mut decoder = Decoder::default();
-        decoder.push(b": hi\n\ndata: a\n\n").unwrap();
+        decoder.push(b": hi\n\ndata: a\n\n");
         assert!(decoder.event().is_some() && !decoder.take_gap());
         for comment in [": dropped 3\n\n", ": lost\n\n"] {
-            decoder.push(comment.as_bytes()).unwrap();
+            decoder.push(comment.as_bytes());
             assert!(decoder.event().is_none() && decoder.take_gap() && !decoder.take_gap());
         }
     }
 
     #[test]
-    fn an_event_over_the_limit_is_an_error() {
-        let mut decoder = Decoder::default();
-        let piece = vec![b'x'; 1 << 20];
-        assert!((0..17).any(|_| {
-            assert!(decoder.event().is_none());
-            decoder.push(&piece).is_err()
-        }));
+    fn an_event_over_the_limit_is_skipped_and_the_next_is_not() {
+        let long = "x".repeat(3 * LARGEST);
+        let lines = format!("data: {}\n", "x".repeat(1000)).repeat(3000);
+        let most = format!("data: {}\n\n", "x".repeat(LARGEST - 100));
+        let rows =
+            [format!("data: {long}\n\n"), format!("{lines}\n"), format!(": {long}\r\ndata: x\r\n\r\n")];
+        for skipped in rows {
+            for size in [1 << 10, 1 << 14, 1 << 19, usize::MAX] {
+                let mut decoder = Decoder::default();
+                let (mut events, mut held) = (Vec::new(), 0);
+                for piece in format!("{skipped}{most}data: next\n\n").as_bytes().chunks(size) {
+                    decoder.push(piece);
+                    events.extend(std::iter::from_fn(|| decoder.event()).map(|event| event.len()));
+                    held = held.max((decoder.buffer.len() + decoder.data.len()).saturating_sub(piece.len()));
+                }
+                assert_eq!(events.as_slice().last_chunk(), Some(&[LARGEST - 100, 4]), "in pieces of {size}");
+                assert!(decoder.take_gap() || size == usize::MAX, "in pieces of {size}");
+                assert!(held <= 2 * LARGEST || size == usize::MAX, "{held} bytes were held");
+            }
+        }
     }
 }

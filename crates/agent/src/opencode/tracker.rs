@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use model::ports::agent::{Progress, Status};
 
+use super::is_name;
 use super::wire::{self, Delta, Part, ToolState};
 
 /// Steps in a row in which the model said nothing at all, until that is taken for the provider's fault. OpenCode itself
 /// asks again for ever, twenty times a second.
 const EMPTY_STEPS: u32 = 10;
 /// Parts that are remembered. A turn of more tells some things twice.
-const REMEMBERED: usize = 100_000;
+const REMEMBERED: usize = 20_000;
 
 /// How much of a name is shown.
 const NAME: usize = 200;
@@ -98,7 +99,7 @@ impl Tracker {
             thread: thread.to_owned(),
             message: wire::cut(&part.message, NAME),
             finish: wire::cut(finish, NAME),
-            usage: part.used.usage(),
+            usage: part.usage(),
         })
     }
 
@@ -130,8 +131,11 @@ impl Tracker {
         progress
     }
 
-    /// True the first time that a part gets this far.
+    /// True the first time that a part gets this far. One without a name never does.
     fn advance(&mut self, part: &Part, stage: Stage) -> bool {
+        if !is_name(&part.id) {
+            return false;
+        }
         if self.told.len() >= REMEMBERED {
             self.told.clear();
         }
@@ -147,7 +151,7 @@ impl Tracker {
         if self.filled.len() >= REMEMBERED {
             self.filled.clear();
         }
-        if !self.filled.contains(message) {
+        if is_name(message) && !self.filled.contains(message) {
             self.filled.insert(message.to_owned());
         }
     }

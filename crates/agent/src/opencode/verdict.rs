@@ -59,7 +59,7 @@ pub(super) fn judge(answers: &[Entry]) -> Verdict {
 
 /// What one answer says.
 pub(super) fn text(entry: &Entry) -> String {
-    let said = entry.parts.iter().filter(|part| part.kind == "text" && !part.synthetic && !part.ignored);
+    let said = entry.parts.0.iter().filter(|part| part.kind == "text" && !part.synthetic && !part.ignored);
     said.map(|part| part.text.as_str()).collect()
 }
 
@@ -74,7 +74,7 @@ pub(super) fn spent(answers: &[Entry]) -> Spent {
 
 /// A question or a permission was refused without a word for the model: OpenCode ends the turn then.
 fn turned_down(entry: &Entry) -> bool {
-    let states = entry.parts.iter().filter_map(|part| part.state.as_ref());
+    let states = entry.parts.0.iter().filter_map(|part| part.state.as_ref());
     let mut errors =
         states.filter(|state| state.status == "error").filter_map(|state| state.error.as_deref());
     entry.info.time.completed.is_some()

@@ -27,10 +27,12 @@ use super::questions::{self, Asked};
 use super::tracker::Tracker;
 use super::verdict::{self, Open, Verdict, judge};
 use super::wire::{self, Entry, OfSession};
-use super::{OpenCode, Path, Since};
+use super::{OpenCode, Path, Since, is_name};
 
 /// Before a stream is tried again that could not be had.
 const REATTACH: Duration = Duration::from_secs(1);
+/// Sessions of one turn that are listened to.
+const FAMILY: usize = 1024;
 /// Looks at an idle session, at least, before what it does not say is believed.
 const LOOKS: u32 = 3;
 
@@ -271,7 +273,7 @@ impl<'a> Watch<'a> {
         for entry in answers {
             let created = entry.info.time.created;
             self.begun = self.begun.into_iter().chain(created).min();
-            for part in &entry.parts {
+            for part in &entry.parts.0 {
                 let progress = self.tracker.part(&self.prompt.session.id, part);
                 self.tell(progress);
             }
@@ -284,13 +286,15 @@ impl<'a> Watch<'a> {
             self.meet_family().await?;
         }
         for question in waiting {
-            self.decide(question).await;
+            self.decide(Some(question)).await;
         }
         Ok(())
     }
 
-    async fn decide(&mut self, question: Question) {
-        if self.family.contains(&question.thread) {
+    async fn decide(&mut self, question: Option<Question>) {
+        if let Some(question) = question
+            && self.family.contains(&question.thread)
+        {
             let progress = self.opencode.decide(question, self.policy, &mut self.asked).await;
             self.tell(progress);
         }
@@ -301,7 +305,7 @@ impl<'a> Watch<'a> {
             // Those of turns before may ask as well, and are no news.
             if self.begun.is_some() && child.time.created >= self.begun {
                 self.meet(child);
-            } else {
+            } else if self.has_room_for(&child.id) {
                 self.family.insert(child.id);
             }
         }
@@ -310,9 +314,15 @@ impl<'a> Watch<'a> {
 
     fn meet(&mut self, child: wire::Session) {
         let Some(parent) = child.parent else { return };
-        if self.family.contains(&parent) && self.family.insert(child.id.clone()) {
+        let known = self.family.contains(&parent) && self.has_room_for(&child.id);
+        if known && self.family.insert(child.id.clone()) {
             self.tell([Progress::Subagent { thread: child.id, parent, title: wire::cut(&child.title, 200) }]);
         }
+    }
+
+    /// Others are not met: no agent has as many, or names them so.
+    fn has_room_for(&self, child: &str) -> bool {
+        self.family.len() < FAMILY && is_name(child)
     }
 
     fn tell(&mut self, progress: impl IntoIterator<Item = Progress>) {
@@ -353,8 +363,8 @@ impl<'a> Watch<'a> {
             "session.idle" => self.on_idle(properties),
             "session.error" => self.on_error(properties),
             "session.created" => {
-                if let Some(made) = read::<OfSession<wire::SessionMade>>(properties) {
-                    self.meet(made.rest.info);
+                if let Some(made) = read::<wire::SessionMade>(properties) {
+                    self.meet(made.info);
                 }
                 Next::Listen
             }
@@ -373,17 +383,15 @@ impl<'a> Watch<'a> {
                 Next::Listen
             }
             "permission.asked" => {
-                if let Some(asked) = read(properties) {
-                    let directory = &self.prompt.session.directory;
-                    self.decide(questions::of_permission(asked, directory)).await;
-                }
+                let directory = &self.prompt.session.directory;
+                let asked = read(properties).and_then(|asked| questions::of_permission(asked, directory));
+                self.decide(asked).await;
                 Next::Listen
             }
             "question.asked" => {
-                if let Some(asked) = read(properties) {
-                    let directory = &self.prompt.session.directory;
-                    self.decide(questions::of_question(asked, directory)).await;
-                }
+                let directory = &self.prompt.session.directory;
+                let asked = read(properties).and_then(|asked| questions::of_question(asked, directory));
+                self.decide(asked).await;
                 Next::Listen
             }
             "server.instance.disposed" | "global.disposed" => Next::Look,
@@ -436,10 +444,11 @@ impl<'a> Watch<'a> {
 
     /// None for what happens elsewhere.
     fn of_family<T: DeserializeOwned>(&mut self, properties: &RawValue) -> Option<(String, T)> {
-        let OfSession { session, rest } = read(properties)?;
+        let OfSession { session } = read(properties)?;
         if !self.family.contains(&session) {
             return None;
         }
+        let rest = read(properties)?;
         self.life.seen();
         Some((session, rest))
     }

@@ -1,9 +1,11 @@
 //! OpenCode's JSON, as far as it is read. What is not named here may change.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use model::ports::agent::Failure;
 use model::session::{RunUsage, UnixMillis};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -26,8 +28,14 @@ pub(super) struct Session {
     pub(super) title: String,
     #[serde(default)]
     pub(super) time: Times,
-    #[serde(flatten)]
-    pub(super) used: Used,
+    tokens: Option<Tokens>,
+    cost: Option<f64>,
+}
+
+impl Session {
+    pub(super) fn usage(&self) -> RunUsage {
+        Used { tokens: self.tokens, cost: self.cost }.usage()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -81,9 +89,10 @@ pub(super) struct Times {
     pub(super) end: Option<Millis>,
 }
 
-/// `tokens` and `cost`, where a message, a step or a session has them.
+/// `tokens` and `cost`, where a message, a step or a session has them. None has it flattened: that would hold all
+/// members of the others at once, some tens of times as large as they are written.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-pub(super) struct Used {
+struct Used {
     tokens: Option<Tokens>,
     cost: Option<f64>,
 }
@@ -105,7 +114,7 @@ struct Cache {
 }
 
 impl Used {
-    pub(super) fn usage(&self) -> RunUsage {
+    fn usage(&self) -> RunUsage {
         let tokens = self.tokens.unwrap_or_default();
         RunUsage {
             input_tokens: whole(tokens.input),
@@ -128,7 +137,55 @@ pub(super) fn add(sum: &mut RunUsage, more: &RunUsage) {
 pub(super) struct Entry {
     pub(super) info: Info,
     #[serde(default)]
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: AtMost<Part, PARTS>,
+}
+
+/// Parts of one message. OpenCode makes a message of each step, with one for each thing that is said or done.
+pub(super) const PARTS: usize = 2000;
+
+/// A list that is refused where it is longer.
+#[derive(Debug)]
+pub(super) struct AtMost<T, const MOST: usize>(pub(super) Vec<T>);
+
+impl<T, const MOST: usize> Default for AtMost<T, MOST> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<T, const MOST: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for List<T, MOST> {
+            type Value = AtMost<T, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of no more than {MOST}")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    if all.len() == MOST {
+                        return Err(serde::de::Error::invalid_length(MOST + 1, &self));
+                    }
+                    all.push(one);
+                }
+                Ok(AtMost(all))
+            }
+        }
+        deserializer.deserialize_seq(List(PhantomData))
+    }
+}
+
+/// Whatever stands there.
+#[derive(Debug)]
+pub(super) struct Anything;
+
+impl<'de> Deserialize<'de> for Anything {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -149,7 +206,7 @@ pub(super) struct Info {
     pub(super) structured: Option<Box<RawValue>>,
     /// `true` for an answer that only sums up what was said before; something else for a prompt.
     #[serde(default)]
-    summary: Option<serde_json::Value>,
+    summary: Summary,
     pub(super) model: Option<ModelRef>,
     tokens: Option<Tokens>,
     cost: Option<f64>,
@@ -157,11 +214,61 @@ pub(super) struct Info {
 
 impl Info {
     pub(super) fn is_summary(&self) -> bool {
-        self.summary == Some(serde_json::Value::Bool(true))
+        self.summary.0
     }
 
     pub(super) fn usage(&self) -> RunUsage {
         Used { tokens: self.tokens, cost: self.cost }.usage()
+    }
+}
+
+/// Nothing is kept of it but whether it is `true`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Summary(bool);
+
+impl<'de> Deserialize<'de> for Summary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IsTrue;
+        impl<'de> Visitor<'de> for IsTrue {
+            type Value = bool;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("anything")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<bool, E> {
+                Ok(value)
+            }
+
+            fn visit_unit<E>(self) -> Result<bool, E> {
+                Ok(false)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+                Ok(false)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+                Ok(false)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+                Ok(false)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<bool, E> {
+                Ok(false)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<bool, A::Error> {
+                IgnoredAny.visit_seq(list).map(|_| false)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
+                IgnoredAny.visit_map(map).map(|_| false)
+            }
+        }
+        deserializer.deserialize_any(IsTrue).map(Self)
     }
 }
 
@@ -201,8 +308,14 @@ pub(super) struct Part {
     pub(super) call: String,
     pub(super) state: Option<ToolState>,
     pub(super) reason: Option<String>,
-    #[serde(flatten)]
-    pub(super) used: Used,
+    tokens: Option<Tokens>,
+    cost: Option<f64>,
+}
+
+impl Part {
+    pub(super) fn usage(&self) -> RunUsage {
+        Used { tokens: self.tokens, cost: self.cost }.usage()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -304,11 +417,9 @@ pub(super) struct Event<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct OfSession<T> {
+pub(super) struct OfSession {
     #[serde(rename = "sessionID", default)]
     pub(super) session: String,
-    #[serde(flatten)]
-    pub(super) rest: T,
 }
 
 #[derive(Debug, Deserialize)]
@@ -461,6 +572,29 @@ mod tests {
         .unwrap();
         let RunUsage { input_tokens, cache_read_tokens, cost_micros, .. } = used.usage();
         assert_eq!((input_tokens, cache_read_tokens, cost_micros), (4, 1, 12346));
+    }
+
+    #[test]
+    fn lists_have_a_bound_and_a_summary_is_not_kept() {
+        let entry = |parts: usize, summary: &str| {
+            let parts = vec!["{}"; parts].join(",");
+            let text =
+                format!(r#"{{"info":{{"id":"m","role":"user","summary":{summary}}},"parts":[{parts}]}}"#);
+            serde_json::from_str::<Entry>(&text)
+        };
+        assert_eq!(entry(PARTS, "{}").unwrap().parts.0.len(), PARTS);
+        assert!(entry(PARTS + 1, "{}").is_err());
+        for (summary, expected) in [
+            ("true", true),
+            ("false", false),
+            ("null", false),
+            ("[0,0,0]", false),
+            ("1", false),
+            ("-1.5", false),
+            ("\"true\"", false),
+        ] {
+            assert_eq!(entry(0, summary).unwrap().info.is_summary(), expected, "{summary}");
+        }
     }
 
     #[test]

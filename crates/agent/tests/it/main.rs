@@ -1,6 +1,8 @@
 //! The driver against servers that do not answer as `OpenCode` does.
 
-#![expect(clippy::expect_used, reason = "a surprise ends the test")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a surprise ends the test")]
+
+mod hostile;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,12 +17,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 const HEALTHY: &str = r#"{"healthy":true,"version":"1.18.33"}"#;
 
 /// What a fake does with a request, by its number and its first line.
 #[derive(Debug)]
 enum Does {
     Answer(u16, String),
+    /// An answer that says that there is another page.
+    Page(usize, String),
+    /// A stream of these events, which then is silent.
+    Tell(String),
     /// A stream of events that says nothing but that it beats.
     Beat,
     /// Keeps the connection and says nothing.
@@ -47,9 +54,20 @@ async fn fake(does: impl Fn(usize, &str) -> Does + Send + 'static) -> (SocketAdd
                         drop(stream.write_all((head + &body).as_bytes()).await);
                         sleep(Duration::from_millis(200)).await;
                     }
+                    Does::Page(next, body) => {
+                        let head = format!(
+                            "HTTP/1.1 200 X\r\nx-next-cursor: {next}\r\ncontent-length: {}\r\n\r\n",
+                            body.len()
+                        );
+                        drop(stream.write_all((head + &body).as_bytes()).await);
+                        sleep(Duration::from_millis(200)).await;
+                    }
+                    Does::Tell(events) => {
+                        drop(stream.write_all((EVENTS.to_owned() + &events).as_bytes()).await);
+                        std::future::pending().await
+                    }
                     Does::Beat => {
-                        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-                        drop(stream.write_all(head.as_bytes()).await);
+                        drop(stream.write_all(EVENTS.as_bytes()).await);
                         let beat =
                             b"data: {\"id\":\"evt_1\",\"type\":\"server.heartbeat\",\"properties\":{}}\n\n";
                         while stream.write_all(beat).await.is_ok() {
