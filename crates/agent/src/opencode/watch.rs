@@ -31,6 +31,8 @@ use super::{OpenCode, Path, Since, is_name};
 
 /// Before a stream is tried again that could not be had.
 const REATTACH: Duration = Duration::from_secs(1);
+/// Between two looks that the stream asks for. A look costs more than what asks for it.
+const PAUSE: Duration = Duration::from_millis(250);
 /// Sessions of one turn that are listened to.
 const FAMILY: usize = 1024;
 /// Looks at an idle session, at least, before what it does not say is believed.
@@ -61,6 +63,8 @@ pub(super) struct Watch<'a> {
     idle: Option<Idle>,
     /// An event said so, and nobody has looked since.
     told_idle: bool,
+    /// The stream asked for the look before.
+    hurried: bool,
     /// When the first answer of this turn began, as far as it was seen.
     begun: Option<wire::Millis>,
 }
@@ -104,6 +108,7 @@ impl<'a> Watch<'a> {
             error: None,
             idle: None,
             told_idle: false,
+            hurried: false,
             begun: None,
         }
     }
@@ -335,6 +340,9 @@ impl<'a> Watch<'a> {
         let alone = self.events.is_none() || self.idle.is_some() || self.life.is_in_doubt();
         let wait = if alone { timing.poll_alone.min(timing.poll) } else { timing.poll };
         let due = Instant::now() + wait;
+        // The first time that something ended is looked at without delay.
+        let pause = if std::mem::take(&mut self.hurried) { PAUSE.min(wait) } else { Duration::ZERO };
+        let earliest = Instant::now() + pause;
         while let Some(events) = &mut self.events {
             let event = tokio::select! {
                 biased;
@@ -345,10 +353,16 @@ impl<'a> Watch<'a> {
             let Some(event) = event else {
                 self.events = None;
                 self.attach_at = Instant::now();
-                return;
+                self.hurried = true;
+                return sleep_until(earliest).await;
             };
-            if self.absorb(&event).await == Next::Look || self.tracker.is_spinning() {
+            let next = self.absorb(&event).await;
+            if self.tracker.is_spinning() {
                 return;
+            }
+            if next == Next::Look {
+                self.hurried = true;
+                return sleep_until(earliest).await;
             }
         }
         sleep_until(due).await;

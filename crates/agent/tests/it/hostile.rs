@@ -143,3 +143,27 @@ async fn answers_that_are_much_too_large_are_not_read() {
     let (failure, _) = failure(address).await;
     assert!(matches!(&failure, Failure::Protocol { what } if what.contains("size")), "{failure:?}");
 }
+
+#[tokio::test]
+async fn events_that_ask_for_looks_are_not_always_obeyed() {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&looks);
+    let disposed = event("server.instance.disposed", "{}");
+    let (address, _fake) = fake(move |_, line| match path(line) {
+        "/event" => Does::Repeat(disposed.clone()),
+        "/session/status" => {
+            counter.fetch_add(1, Ordering::SeqCst);
+            busy(line)
+        }
+        _ => busy(line),
+    })
+    .await;
+    let timing = Timing::default();
+    let options = Options { place: Place::Tcp(address), password: "p".to_owned(), timing };
+    let (driver, prompt, policy) = (OpenCode::new(options), prompt(), Policy::all(Decision::Allow));
+    let mut sink = |_| {};
+    let watched = timeout(Duration::from_secs(2), driver.watch(&prompt, &policy, &mut sink)).await;
+    assert!(watched.is_err(), "it waits: {watched:?}");
+    let looks = looks.load(Ordering::SeqCst);
+    assert!((2..=10).contains(&looks), "{looks} looks in 2 s");
+}

@@ -28,6 +28,8 @@ enum Does {
     Page(usize, String),
     /// A stream of these events, which then is silent.
     Tell(String),
+    /// A stream of this event, without an end.
+    Repeat(String),
     /// A stream of events that says nothing but that it beats.
     Beat,
     /// Keeps the connection and says nothing.
@@ -65,6 +67,12 @@ async fn fake(does: impl Fn(usize, &str) -> Does + Send + 'static) -> (SocketAdd
                     Does::Tell(events) => {
                         drop(stream.write_all((EVENTS.to_owned() + &events).as_bytes()).await);
                         std::future::pending().await
+                    }
+                    Does::Repeat(event) => {
+                        drop(stream.write_all(EVENTS.as_bytes()).await);
+                        while stream.write_all(event.as_bytes()).await.is_ok() {
+                            tokio::task::yield_now().await;
+                        }
                     }
                     Does::Beat => {
                         drop(stream.write_all(EVENTS.as_bytes()).await);
