@@ -15,13 +15,42 @@ pub(super) struct Decoder {
     start: usize,
     /// Up to where it has no end of a line.
     searched: usize,
-    data: Vec<u8>,
-    has_data: bool,
-    /// The event under way is too large: nothing of it is kept.
-    skips: bool,
+    event: Event,
     /// The beginning of the line under way was not kept.
     cut: bool,
     gap: bool,
+}
+
+/// What has come of the event under way.
+#[derive(Debug, Default)]
+enum Event {
+    #[default]
+    Nothing,
+    Data(Vec<u8>),
+    /// Nothing of it is kept.
+    TooLarge,
+}
+
+impl Event {
+    fn len(&self) -> usize {
+        match self {
+            Self::Data(data) => data.len(),
+            Self::Nothing | Self::TooLarge => 0,
+        }
+    }
+
+    /// One line of its data.
+    fn add(&mut self, line: &[u8]) {
+        match self {
+            _ if self.len() + line.len() > LARGEST => *self = Self::TooLarge,
+            Self::Nothing => *self = Self::Data(line.to_vec()),
+            Self::Data(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(line);
+            }
+            Self::TooLarge => {}
+        }
+    }
 }
 
 impl Decoder {
@@ -51,8 +80,8 @@ impl Decoder {
             }
         }
         self.searched = self.buffer.len();
-        if self.searched - self.start + self.data.len() > LARGEST {
-            self.skip();
+        if self.searched - self.start + self.event.len() > LARGEST {
+            self.event = Event::TooLarge;
             self.cut = true;
             self.buffer.clear();
             (self.start, self.searched) = (0, 0);
@@ -65,35 +94,17 @@ impl Decoder {
         let line = &self.buffer[line];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
-            if std::mem::take(&mut self.skips) {
-                self.gap = true;
-                return None;
+            match std::mem::take(&mut self.event) {
+                Event::Data(data) => return Some(data),
+                Event::Nothing => {}
+                Event::TooLarge => self.gap = true,
             }
-            return std::mem::take(&mut self.has_data).then(|| std::mem::take(&mut self.data));
-        }
-        if let Some(value) = line.strip_prefix(b"data:") {
-            if self.skips {
-                return None;
-            }
-            if self.data.len() + value.len() > LARGEST {
-                self.skip();
-                return None;
-            }
-            if self.has_data {
-                self.data.push(b'\n');
-            }
-            self.has_data = true;
-            self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+        } else if let Some(value) = line.strip_prefix(b"data:") {
+            self.event.add(value.strip_prefix(b" ").unwrap_or(value));
         } else if GAPS.iter().any(|gap| line.starts_with(gap)) {
             self.gap = true;
         }
         None
-    }
-
-    fn skip(&mut self) {
-        self.skips = true;
-        self.has_data = false;
-        self.data = Vec::new();
     }
 }
 
@@ -142,7 +153,7 @@ mod tests {
                 for piece in format!("{skipped}{most}data: next\n\n").as_bytes().chunks(size) {
                     decoder.push(piece);
                     events.extend(std::iter::from_fn(|| decoder.event()).map(|event| event.len()));
-                    held = held.max((decoder.buffer.len() + decoder.data.len()).saturating_sub(piece.len()));
+                    held = held.max((decoder.buffer.len() + decoder.event.len()).saturating_sub(piece.len()));
                 }
                 assert_eq!(events.as_slice().last_chunk(), Some(&[LARGEST - 100, 4]), "in pieces of {size}");
                 assert!(decoder.take_gap() || size == usize::MAX, "in pieces of {size}");

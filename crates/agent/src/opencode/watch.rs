@@ -63,8 +63,8 @@ pub(super) struct Watch<'a> {
     idle: Option<Idle>,
     /// An event said so, and nobody has looked since.
     told_idle: bool,
-    /// The stream asked for the look before.
-    hurried: bool,
+    /// How long the stream has to wait where it asks for the next look. Some, where it asked for the one before.
+    pause: Duration,
     /// When the first answer of this turn began, as far as it was seen.
     begun: Option<wire::Millis>,
 }
@@ -108,7 +108,7 @@ impl<'a> Watch<'a> {
             error: None,
             idle: None,
             told_idle: false,
-            hurried: false,
+            pause: Duration::ZERO,
             begun: None,
         }
     }
@@ -341,8 +341,7 @@ impl<'a> Watch<'a> {
         let wait = if alone { timing.poll_alone.min(timing.poll) } else { timing.poll };
         let due = Instant::now() + wait;
         // The first time that something ended is looked at without delay.
-        let pause = if std::mem::take(&mut self.hurried) { PAUSE.min(wait) } else { Duration::ZERO };
-        let earliest = Instant::now() + pause;
+        let earliest = Instant::now() + std::mem::take(&mut self.pause).min(wait);
         while let Some(events) = &mut self.events {
             let event = tokio::select! {
                 biased;
@@ -353,7 +352,7 @@ impl<'a> Watch<'a> {
             let Some(event) = event else {
                 self.events = None;
                 self.attach_at = Instant::now();
-                self.hurried = true;
+                self.pause = PAUSE;
                 return sleep_until(earliest).await;
             };
             let next = self.absorb(&event).await;
@@ -361,7 +360,7 @@ impl<'a> Watch<'a> {
                 return;
             }
             if next == Next::Look {
-                self.hurried = true;
+                self.pause = PAUSE;
                 return sleep_until(earliest).await;
             }
         }
