@@ -45,8 +45,7 @@ async fn told(events: String) -> Vec<Progress> {
     let mut sink = |progress| told.lock().expect("a lock").push(progress);
     let watched = timeout(Duration::from_secs(3), driver.watch(&prompt, &policy, &mut sink)).await;
     assert!(watched.is_err(), "it waits: {watched:?}");
-    let told = std::mem::take(&mut *told.lock().expect("a lock"));
-    told
+    std::mem::take(&mut *told.lock().expect("a lock"))
 }
 
 #[tokio::test]
