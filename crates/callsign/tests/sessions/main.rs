@@ -12,6 +12,7 @@
 )]
 
 mod bad_inputs;
+mod boxed;
 mod canceled;
 mod engines;
 mod exchange;
