@@ -49,19 +49,32 @@ fn build() -> Result<(), String> {
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_the_outer_build(name)) {
         cargo.env_remove(name);
     }
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static").env("CARGO_INCREMENTAL", "0");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags()).env("CARGO_INCREMENTAL", "0");
     let done = cargo.output().map_err(|error| format!("could not start cargo: {error}"))?;
     if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
         // One line each: that is how cargo takes them.
-        for line in String::from_utf8_lossy(&done.stderr).lines() {
+        for line in said.lines() {
             println!("cargo::warning={line}");
         }
-        return Err(format!("could not build {PROGRAM}: {}", done.status));
+        // Whoever installs without the lock file has fetched other versions than it names.
+        let hint = if said.contains("--frozen") { "; build or install with --locked" } else { "" };
+        return Err(format!("could not build {PROGRAM}: {}{hint}", done.status));
     }
     let from = built.join(&target).join(PROFILE).join(PROGRAM);
     let into = out.join(PROGRAM);
     fs::copy(&from, &into).map_err(|error| format!("could not copy {}: {error}", from.display()))?;
     Ok(())
+}
+
+/// Those of the build around it, which may name a linker or where paths lead; and ours last, so that it counts.
+fn flags() -> OsString {
+    let mut flags = env::var_os("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    if !flags.is_empty() {
+        flags.push("\x1f");
+    }
+    flags.push("-Ctarget-feature=+crt-static");
+    flags
 }
 
 fn variable(name: &str) -> Result<OsString, String> {
