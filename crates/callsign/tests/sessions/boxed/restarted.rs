@@ -89,6 +89,8 @@ fn boxes_go_on_when_the_daemon_is_killed(runtime: Runtime) {
     rig.until(TURN, "everybody to be in the middle", || {
         working.iter().all(|one| rig.begun(&one.marker) > 0) && tools_held() == count / 2
     });
+    // The ledger has them as well: what it was told in the last moments goes with a daemon that is killed.
+    rig.until(TURN, "the calls to be in the ledger", || of_tool(&rig, "sleep").len() == count / 2);
     let asked_before = rig.model().asked().len();
     let killed = Instant::now();
     rig.kill();
@@ -125,11 +127,17 @@ fn boxes_go_on_when_the_daemon_is_killed(runtime: Runtime) {
     }
     check_calls(&servers, &working);
     // Nobody can say how those ended that were under way.
-    let rows = ledger(&rig);
-    let cut_off: Vec<&Value> = rows.iter().filter(|row| row["tool"] == "sleep").collect();
+    let cut_off = of_tool(&rig, "sleep");
     assert_eq!(cut_off.len(), count / 2, "{cut_off:?}");
     assert!(cut_off.iter().all(|row| row["outcome"] == "unknown"), "{cut_off:?}");
     rig.check_canary();
+}
+
+/// What the ledger has of calls of a tool.
+fn of_tool(rig: &Rig, tool: &str) -> Vec<Value> {
+    let mut rows = ledger(rig);
+    rows.retain(|row| row["tool"] == tool);
+    rows
 }
 
 fn boxes(rig: &Rig) -> BTreeMap<String, BoxProcess> {
@@ -179,7 +187,7 @@ fn requests(rig: &Rig, marker: &str, before: usize) -> (usize, usize) {
     (count(&asked[..before]), count(&asked[before..]))
 }
 
-/// What the tool said that was under way, where one was.
+/// What the agent tells the model of the call that was under way, where one was.
 fn last_told(rig: &Rig, marker: &str, number: usize) -> String {
     if number.is_multiple_of(2) {
         return "the model is asked again".to_owned();
@@ -187,8 +195,9 @@ fn last_told(rig: &Rig, marker: &str, number: usize) -> String {
     let asked = rig.model().asked();
     let told = asked.iter().rev().find_map(|asked| {
         let messages = asked.body["messages"].as_array()?;
-        let of_turn = asked.body["messages"].to_string().contains(marker);
-        messages.iter().rfind(|message| of_turn && message["role"] == "tool").cloned()
+        let prompt = messages.iter().rposition(|message| message["role"] == "user")?;
+        let of_turn = messages[prompt].to_string().contains(marker);
+        messages[prompt..].iter().find(|message| of_turn && message["role"] == "tool").cloned()
     });
     told.map_or_else(|| "no tool has said anything".to_owned(), |told| told["content"].to_string())
 }
