@@ -179,7 +179,7 @@ fn build(workspace: &Workspace) -> Result<Outcome> {
 }
 
 /// All tests but those that start container engines.
-const WITHOUT_ENGINES: &str = "not binary_id(containers::it)";
+const WITHOUT_ENGINES: &str = "not (binary_id(containers::it) | binary_id(callsign::docker))";
 
 fn nextest(workspace: &Workspace) -> Result<Outcome> {
     if workspace.which("cargo-nextest").is_none() {

@@ -66,6 +66,9 @@ enum Command {
     Logs(commands::logs::LogsArgs),
     /// List the files that runs left behind, or read one.
     Artifacts(commands::artifacts::ArtifactsArgs),
+    /// Make the image that boxes of a container engine run from.
+    #[command(subcommand)]
+    Image(commands::image::ImageCommand),
     /// See who called what, when, and how it ended.
     Calls(Box<commands::calls::CallsArgs>),
     /// Check the record of calls, or write it out for other programs.
@@ -117,6 +120,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Runs(arguments) => commands::runs::run(&global, &arguments),
         Command::Logs(arguments) => commands::logs::run(&global, &arguments),
         Command::Artifacts(arguments) => commands::artifacts::run(&global, &arguments),
+        Command::Image(command) => commands::image::run(&command),
         Command::Calls(arguments) => commands::calls::run(&global, &arguments),
         Command::Ledger(command) => commands::ledger::run(&global, &command),
         Command::Config(command) => commands::config::run(&command),

@@ -6,6 +6,7 @@ pub mod calls;
 pub mod config;
 pub mod doctor;
 pub mod hooks;
+pub mod image;
 pub mod install;
 pub mod keys;
 pub mod ledger;

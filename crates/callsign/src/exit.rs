@@ -7,7 +7,7 @@
 //! | 2 | the command line is wrong (clap's own code) |
 //! | 3 | the configuration is wrong |
 //! | 4 | the state directory cannot be used, a daemon already runs on it, or the ledger cannot be read |
-//! | 5 | a server could not be started or reached |
+//! | 5 | a server, the daemon or a container engine could not be started or reached, or did not do as it was asked |
 //! | 6 | the address to listen on is taken or not ours |
 //! | 7 | the ledger is not what was written, or there is no key to tell |
 //! | 8 | `submit --wait`: the run failed |
@@ -69,7 +69,7 @@ impl Failure {
 }
 
 /// What others wrote may be in it, and a terminal would obey.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() && !matches!(character, '\n' | '\t') {

@@ -1,6 +1,6 @@
 //! Sessions, put together: the store, boxes, the agent, the desk, and the tools in front of it.
 
-mod outfit;
+pub(crate) mod outfit;
 pub mod quay;
 mod rooms;
 mod routes;

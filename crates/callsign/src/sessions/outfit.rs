@@ -14,15 +14,15 @@ use sha2::Digest as _;
 const MODE: u32 = 0o755;
 
 #[derive(Debug, Clone)]
-pub(super) struct Outfit {
-    pub(super) bridge: PathBuf,
+pub(crate) struct Outfit {
+    pub(crate) bridge: PathBuf,
     /// `XDG_CONFIG_HOME` of the agent.
-    pub(super) config: PathBuf,
+    pub(crate) config: PathBuf,
 }
 
 impl Outfit {
     /// Idempotent.
-    pub(super) fn put_out(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn put_out(directory: &Path) -> io::Result<Self> {
         let bridge = tether::install(directory)?;
         let plugin = hosts::box_plugin();
         let digest = sha2::Sha256::digest(plugin.as_bytes());
