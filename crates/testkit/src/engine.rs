@@ -17,8 +17,8 @@ use crate::harness::bin;
 /// The same name on both: Podman looks for short names where Docker's registry would have them.
 pub const IMAGE: &str = "localhost/callsign-base:test";
 
-/// For an engine to start.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// For an engine to start: on a machine that is busy with other things it takes long.
+const PATIENCE: Duration = Duration::from_secs(90);
 const HELP: &str =
     "run `cargo xtask tools` as root; CALLSIGN_ENGINES=none lets `cargo xtask test` do without engines";
 
@@ -111,7 +111,7 @@ impl PrivateEngine {
     /// Without any code of ours between: what others do to the engine. A body that is no `.json` is a tar.
     pub fn api(&self, method: &str, path: &str, body: Option<&Path>) -> String {
         let mut command = Command::new("curl");
-        command.args(["--silent", "--max-time", "60", "--request", method, "--unix-socket"]);
+        command.args(["--silent", "--max-time", "120", "--request", method, "--unix-socket"]);
         command.arg(self.socket());
         if let Some(body) = body {
             let is_json = body.extension().is_some_and(|end| end == "json");
