@@ -179,7 +179,8 @@ fn build(workspace: &Workspace) -> Result<Outcome> {
 }
 
 /// All tests but those that start container engines.
-const WITHOUT_ENGINES: &str = "not (binary_id(containers::it) | binary_id(callsign::docker))";
+const WITHOUT_ENGINES: &str =
+    "not (binary_id(containers::it) | binary_id(callsign::docker) | (binary(sessions) & test(/^engines::/)))";
 
 fn nextest(workspace: &Workspace) -> Result<Outcome> {
     if workspace.which("cargo-nextest").is_none() {

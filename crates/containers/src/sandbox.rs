@@ -11,8 +11,9 @@ use bollard::query_parameters::{CreateContainerOptions, ListContainersOptions, S
 use futures_util::StreamExt as _;
 use model::ports::sandbox::{
     Ability, BoxName, BoxSpec, BoxState, Cause, Gravity, Hold, Holds, How, Level, Missing, Sandbox,
-    SandboxError, Started, Strictness, Usage,
+    SandboxError, Started, Strictness, Usage, User,
 };
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
@@ -207,7 +208,11 @@ impl Containers {
         let image = spec.image.as_deref().unwrap_or_default();
         let volumes = self.image(engine, &spec.name, image).await?;
         let (facts, runtime) = (&engine.facts, options.runtime.as_deref());
-        let plan = Plan { owner: &options.owner, facts, us: Us::beside(facts), runtime, volumes: &volumes };
+        let us = Us::beside(facts);
+        if us.user.uid == 0 && !facts.rootless {
+            give(spec).map_err(|error| system("give the box its directories", error))?;
+        }
+        let plan = Plan { owner: &options.owner, facts, us, runtime, volumes: &volumes };
         let wanted = Properties::wanted(spec, &plan);
         let called = container_name(&options.owner, &spec.name);
         let create = CreateContainerOptions { name: Some(called), platform: String::new() };
@@ -346,6 +351,17 @@ impl Keeps for Containers {
     fn keeps_any(&self) -> bool {
         Record::any(&self.shared.options.root)
     }
+}
+
+/// Where both are root, the box is somebody else. The directories themselves, not what lies in them.
+fn give(spec: &BoxSpec) -> io::Result<()> {
+    let User { uid, gid } = spec.user;
+    for directory in [&spec.workspace, &spec.meta] {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+        rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(())
 }
 
 impl Sandbox for Containers {
