@@ -459,7 +459,8 @@ def hog(most):
 def with_decoy(decoy, name, *needles):
     """The same look while another process has something to find in its arguments and its environment."""
     text = bytes.fromhex(decoy).decode()
-    child = subprocess.Popen(["sh", "-c", "sleep 60; :", text], env={"DECOY": text})
+    # One process that waits by itself: what it started would hold the agent's output.
+    child = subprocess.Popen(["sh", "-c", "read _", "sh", text], stdin=subprocess.PIPE, env={"DECOY": text})
     time.sleep(0.2)
     try:
         return processes(name, *needles)
