@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use containers::{ContainerOptions, Containers, Places, Pull, Runtimes};
+use containers::{ContainerOptions, Containers, Pull, Runtimes};
 use model::ports::sandbox::{Gravity, Level, Sandbox as _, User};
 use model::settings::{BoxIsolation, Runtime, SessionSettings};
 use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::commands::image::places;
 use crate::config::Environment;
 use crate::daemon::sessions::Surroundings;
 use crate::daemon::socket::Service;
@@ -149,14 +150,10 @@ pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsStri
 
 /// The boxes of a state directory that a container engine keeps. None is looked for before there is one to make.
 pub fn containers(state: &StateDir) -> Containers {
-    let environment = Environment::of_process();
     Containers::new(ContainerOptions {
         root: state.file("containers"),
         owner: owner_of(state),
-        places: Places {
-            docker_host: environment.get("DOCKER_HOST"),
-            runtime_dir: environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
-        },
+        places: places(Environment::of_process()),
         runtime: None,
         pull: Pull::Missing,
         progress: Arc::new(|name, line| tracing::info!(session = %name, "the image is fetched: {line}")),

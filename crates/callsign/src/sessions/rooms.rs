@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent::{BoxConfig, BoxModel, McpEntry, OpenCode, Place, Timing};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use containers::{Containers, Runtimes};
+use containers::{BRIDGE, CONFIG, Containers, OPENCODE as PROGRAM, Runtimes};
 use gateway::redact::Redactor;
 use model::ServerName;
 use model::ports::agent::{Decision, Policy, QUESTION};
@@ -33,10 +33,6 @@ use crate::sessions::settler::not_yet;
 
 /// Where the plugin finds what it seals with.
 const SEAL_KEY: &str = "CALLSIGN_SEAL_KEY";
-/// Where the box finds programs of ours, and what the agent reads.
-const PROGRAM: &str = "/opt/callsign/opencode";
-const BRIDGE: &str = "/opt/callsign/bridge";
-const CONFIG: &str = "/opt/callsign/config";
 /// A box with a network of its own has these for itself.
 const PORTS: Ports = Ports { agent: 4096, model: 4097, mcp: 4098, egress: 4099 };
 /// The size of a box's `/tmp`.
