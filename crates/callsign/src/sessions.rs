@@ -50,7 +50,8 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let path = Environment::of_process().get("PATH").map(OsString::from).unwrap_or_default();
     let local = local_sandbox(&state, &now, &path);
     let owned = local.own().await?.context("another process owns the boxes of this state directory")?;
-    let settler = FromVariables { base: settings.clone(), path: path.clone(), roots };
+    let settler =
+        FromVariables { base: settings.clone(), path: path.clone(), roots, state: state.path().to_owned() };
     let (live, layout) = (Arc::new(Live::default()), Layout::new(state.file("sessions")));
     let outfit = Outfit::put_out(&state.file("outfit")).context("what boxes need could not be written")?;
     // Boxes keep their ways out as long as somebody sees to their sessions.

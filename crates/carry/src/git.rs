@@ -125,6 +125,8 @@ impl Git {
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_NO_LAZY_FETCH", "1")
+            // Older ones do not know that: nothing is fetched by any way, whatever the repository allows.
+            .env("GIT_ALLOW_PROTOCOL", "")
             .env("GIT_NO_REPLACE_OBJECTS", "1")
             .env("LC_ALL", "C");
         if ask.settings == Settings::None {

@@ -6,12 +6,14 @@
 //!   meta/                        /session-meta of the box: the agent's home
 //!   sockets/                     /run/callsign of the box, read-only: its only ways out
 //!   runs/RUN/                    what is kept of a run; no box sees it
-//!   base/                        what was imported, to tell changes by; no box sees it
+//!   base/, origin                what was imported, to tell changes by, and from where; no box sees it
 //!   access.json, key             how the agent is reached, the provider's key; 0600, no box sees them
 //! ```
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,7 @@ use crate::world::Access;
 
 const ACCESS: &str = "access.json";
 const KEY: &str = "key";
+const ORIGIN: &str = "origin";
 
 /// The directory of all sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +88,16 @@ impl SessionDirs {
     /// What the workspace was imported from, file by file.
     pub fn base(&self) -> PathBuf {
         self.root.join("base")
+    }
+
+    /// The directory of the host that the workspace was imported from last.
+    pub fn origin(&self) -> Option<PathBuf> {
+        let bytes = fs::read(self.root.join(ORIGIN)).ok()?;
+        Some(PathBuf::from(OsString::from_vec(bytes)))
+    }
+
+    pub fn keep_origin(&self, origin: &Path) -> io::Result<()> {
+        self.keep(ORIGIN, origin.as_os_str().as_bytes())
     }
 
     pub fn run(&self, run: &RunId) -> PathBuf {

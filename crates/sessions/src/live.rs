@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn only_the_run_at_work_asks_and_only_so_often() {
         let live = Live::default();
         let stamp = |number| Stamp { millis: 1, random: [number; 10] };

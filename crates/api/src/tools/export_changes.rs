@@ -58,6 +58,8 @@ pub(super) fn definition() -> Definition {
 pub(super) async fn answer<S: Store>(call: &Call<'_, S>) -> Result<Value, Refusal> {
     let session = call.arguments.text("session_id")?;
     let apply = call.arguments.flag("apply", false)?;
+    // First: of a session that is not there nothing else matters.
+    call.desk.session(call.principal(), session).await?;
     let workspace = call.workspace()?;
     let wish = if apply { Wish::Apply(workspace.clone()) } else { Wish::Patch };
     let exported = tokio::select! {

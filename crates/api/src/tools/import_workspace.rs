@@ -52,6 +52,8 @@ pub(super) fn definition() -> Definition {
 pub(super) async fn answer<S: Store>(call: &Call<'_, S>) -> Result<Value, Refusal> {
     let session = call.arguments.text("session_id")?;
     let existing = if call.arguments.flag("replace", false)? { Existing::Replace } else { Existing::Refuse };
+    // First: of a session that is not there nothing else matters.
+    call.desk.session(call.principal(), session).await?;
     let from = call.workspace()?;
     let (told, progress) = watch::channel(None);
     let import = call.desk.import(call.principal(), session, (from.clone(), existing), told);

@@ -67,7 +67,7 @@ async fn no_tool_shows_or_changes_what_is_anothers() {
             }
         }
     }
-    assert_eq!(seen, 7);
+    assert_eq!(seen, 9);
     assert_eq!(ann.call("get_status", json!({ "session_id": session })).await, before);
 }
 

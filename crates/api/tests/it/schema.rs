@@ -69,6 +69,8 @@ async fn tools_are_those_of_the_design() {
         ("cancel_run", "run_id"),
         ("terminate_session", "keep?=true session_id"),
         ("list_sessions", "after? all?=false limit?=100"),
+        ("import_workspace", "replace?=false session_id workspace?"),
+        ("export_changes", "apply?=false session_id workspace?"),
     ];
     let expected: Vec<_> = expected.map(|(name, shown)| (name, shown.to_owned())).into();
     assert_eq!(found, expected);
@@ -81,7 +83,7 @@ async fn hints_say_what_a_call_can_do() {
         let name = tool["name"].as_str().unwrap();
         let hints = &tool["annotations"];
         let reads = name.starts_with("get_") || name.starts_with("list_") || name.starts_with("read_");
-        let ends = ["cancel_run", "terminate_session"].contains(&name);
+        let ends = ["cancel_run", "terminate_session", "import_workspace", "export_changes"].contains(&name);
         assert_eq!(hints["readOnlyHint"], json!(reads), "{name}");
         assert_eq!(hints["destructiveHint"], json!(ends || name == "submit_task"), "{name}");
         assert_eq!(hints["idempotentHint"], json!(reads || ends), "{name}");

@@ -21,6 +21,8 @@ pub(super) struct FromVariables {
     pub(super) path: OsString,
     /// Beneath which directories a workspace may lie.
     pub(super) roots: watch::Receiver<Roots>,
+    /// Where our own files lie: no workspace.
+    pub(super) state: PathBuf,
 }
 
 impl Settler for FromVariables {
@@ -62,6 +64,14 @@ impl Settler for FromVariables {
                 | WorkspaceError::Unreachable { .. }
                 | WorkspaceError::NotADirectory { .. } => error.to_string(),
             })?;
+        // What lies there is ours, keys and other sessions included. It has no links left in it, and neither has this.
+        let state = std::fs::canonicalize(&self.state).unwrap_or_else(|_| self.state.clone());
+        if resolved.path.starts_with(&state) || state.starts_with(&resolved.path) {
+            return Err(format!(
+                "the workspace {} holds the state directory of callsign, or lies in it; name another directory",
+                resolved.path.display()
+            ));
+        }
         if let Some(other) = &resolved.differs {
             tracing::info!(named = %resolved.path.display(), other, "a call names another workspace than its session's");
         }
@@ -97,7 +107,7 @@ mod tests {
         drop(sender);
         // Programs are sought nowhere: what is found is named in full.
         let (_, roots) = watch::channel(Roots::default());
-        FromVariables { base, path: OsString::new(), roots }
+        FromVariables { base, path: OsString::new(), roots, state: PathBuf::from("/nowhere") }
     }
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -156,6 +156,25 @@ async fn the_workspace_is_the_one_named_then_the_sessions_then_an_error() {
     assert!(log.contains("names another workspace than its session's"), "the difference is told:\n{log}");
 }
 
+/// Keys, tokens and what other sessions have lie there, and a box would have written what comes back.
+#[test]
+fn the_state_directory_is_no_workspace() {
+    let mut rig = Rig::with("[workspace]\nroots = [\"/\"]\n");
+    rig.serve();
+    let client = rig.client();
+    let session = client.create("curious");
+    let own = PathBuf::from(crate::rig::text(&client.session(&session)["workspace"]));
+    for wanted in [rig.state(), own, rig.state().join("sessions"), rig.path().to_owned(), PathBuf::from("/")]
+    {
+        for tool in ["import_workspace", "export_changes"] {
+            let asked = json!({ "session_id": session, "workspace": wanted });
+            let error = client.try_call(tool, asked).expect_err("refused");
+            assert_eq!(error["code"], "bad_workspace", "{tool} {wanted:?}: {error}");
+            assert!(said(&error).contains("state directory"), "{error}");
+        }
+    }
+}
+
 /// The whole way, with an agent that works.
 #[test]
 fn a_project_goes_in_is_worked_on_and_comes_back() {
@@ -205,6 +224,15 @@ fn a_project_goes_in_is_worked_on_and_comes_back() {
     assert_eq!(fs::read_to_string(project.join("new.txt")).expect("a file"), "new\n");
     assert_eq!(fs::read_to_string(project.join("secret.env")).expect("a file"), "CANARY-of-env\n");
     assert_eq!(client.call("export_changes", arguments(json!({})))["changed"], 0, "the host has them now");
+
+    // What is applied elsewhere is still owed to the directory that was imported.
+    client.complete(&session, json!([bash("echo again >> code.txt"), { "text": "again" }]));
+    let copy = host.project("allowed/copy");
+    fs::write(copy.join("code.txt"), "of allowed/project\nmore\n").expect("a file");
+    let elsewhere = json!({ "session_id": session, "workspace": copy, "apply": true });
+    assert_eq!(client.call("export_changes", elsewhere)["written"], 1);
+    assert_eq!(client.call("export_changes", arguments(json!({})))["changed"], 1, "it does not have them");
+    assert_eq!(client.call("export_changes", arguments(json!({ "apply": true })))["written"], 1);
 
     // In the middle of a run nothing is imported.
     let run = client.submit(&session, json!([{ "delay": 3000 }, { "text": "at work" }]));

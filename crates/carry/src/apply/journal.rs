@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::replace;
 use crate::error::CarryError;
 use crate::node::{Digest, Node};
-use crate::path::{Rel, as_text};
+use crate::path::{APPLY_STAGE, Rel, as_text};
 use crate::place::Owner;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -100,7 +100,18 @@ impl Journal {
     pub(super) fn read(at: &Path) -> Result<Option<Self>, CarryError> {
         let failed = |source| CarryError::system("read what was noted of an earlier export", source);
         match fs::read(at) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.into())),
+            Ok(bytes) => {
+                let journal: Self = serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?;
+                // It says what is removed: no other name than one we give.
+                let digits = journal.stage.strip_prefix(APPLY_STAGE).filter(|digits| !digits.is_empty());
+                if !digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+                    return Err(failed(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "it names a stage that is none",
+                    )));
+                }
+                Ok(Some(journal))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(error)),
         }

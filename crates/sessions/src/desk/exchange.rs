@@ -101,6 +101,12 @@ impl<S: Store> Desk<S> {
         self.carried(&session.id, move |stop| {
             let made = dirs.make();
             made.map_err(|source| CarryError::System { doing: "make the workspace".to_owned(), source })?;
+            // Before: changes that go elsewhere must never be taken for carried back.
+            let noted = dirs.keep_origin(&from);
+            noted.map_err(|source| CarryError::System {
+                doing: "note where it comes from".to_owned(),
+                source,
+            })?;
             carry::import(Import {
                 from,
                 into: dirs.workspace(),
@@ -175,9 +181,11 @@ fn apply(
     (to, journal): (PathBuf, PathBuf),
     stop: &AtomicBool,
 ) -> Result<Applied, CarryError> {
+    let is_back = dirs.origin().as_deref() == Some(to.as_path());
     let applied = carry::apply(&Apply { changes, to, journal, stop })?;
-    // The host has them now. Where that cannot be noted, they are found to be there the next time.
-    if let Err(error) = changes.settle(&dirs.base()) {
+    // The directory that was imported has them now. Where that cannot be noted, they are found to be there the next
+    // time; and what went elsewhere is still owed to it.
+    if is_back && let Err(error) = changes.settle(&dirs.base()) {
         tracing::warn!(%error, "what was applied could not be noted");
     }
     Ok(applied)
