@@ -168,7 +168,7 @@ impl Asked {
                 First::Right(ready) => {
                     ready?;
                     match daemon.try_read(&mut buffer) {
-                        Ok(0) if self.sent < self.kept.len() || (self.again && !self.kept.is_empty()) => {
+                        Ok(0) if self.sent < self.kept.len() || self.may_ask_again() => {
                             return Ok(Heard::Lost(ErrorKind::BrokenPipe.into()));
                         }
                         Ok(read) => {
@@ -182,6 +182,11 @@ impl Asked {
                 }
             }
         }
+    }
+
+    /// Whoever asked is still there, and has asked for something.
+    fn may_ask_again(&self) -> bool {
+        self.again && !self.ended && !self.kept.is_empty()
     }
 
     /// One step: something is handed to the daemon, or heard from the port.

@@ -43,7 +43,7 @@ use crate::exit::{Code, Failure};
 use crate::hooking::{Broken, Hooking, LOOK, stamp};
 use crate::identification::{self, Parts};
 use crate::recording;
-use crate::sessions::quay::Arrival;
+use crate::sessions::quay::{Arrival, Visit};
 use crate::state::{DaemonInfo, StateDir};
 use crate::tokens::Tokens;
 use sessions::Sessions;
@@ -200,7 +200,7 @@ struct Up {
     front: Arc<Front>,
     sessions: sessions::Surroundings,
     /// What boxes ask of the gateway.
-    boxes: mpsc::Receiver<Arrival>,
+    boxes: mpsc::Receiver<Visit>,
     token_file: PathBuf,
     tasks: TaskTracker,
     sinks: Arc<Sinks>,
@@ -303,14 +303,21 @@ impl Up {
 }
 
 /// Serves what boxes ask of the gateway, on the thread that has started its servers.
-async fn receive(mut boxes: mpsc::Receiver<Arrival>, front: Arc<Front>, stop: CancellationToken) {
+async fn receive(mut boxes: mpsc::Receiver<Visit>, front: Arc<Front>, stop: CancellationToken) {
     let connections = TaskTracker::new();
     loop {
-        let arrival = tokio::select! {
-            arrival = boxes.recv() => arrival,
+        let visit = tokio::select! {
+            visit = boxes.recv() => visit,
             () = stop.cancelled() => None,
         };
-        let Some(Arrival { session, stream, guest, end, served }) = arrival else { break };
+        let Arrival { stream, guest, end, served } = match visit {
+            None => break,
+            Some(Visit::Arrived(arrival)) => arrival,
+            Some(Visit::Gone(session)) => {
+                front.end_bound(session.as_str());
+                continue;
+            }
+        };
         let (front, stop) = (Arc::clone(&front), stop.clone());
         connections.spawn(async move {
             // Held until the connection has ended, however it does.
@@ -318,9 +325,8 @@ async fn receive(mut boxes: mpsc::Receiver<Arrival>, front: Arc<Front>, stop: Ca
             let Ok(stream) = tokio::net::UnixStream::from_std(stream) else { return };
             let late = stop.clone();
             tokio::select! {
-                () = Arc::clone(&front).serve_box(stream, guest, stop) => {}
-                // Nobody comes back to what was opened on it.
-                () = end.cancelled() => front.end_bound(session.as_str()),
+                () = front.serve_box(stream, guest, stop) => {}
+                () = end.cancelled() => {}
                 // What is under way may end; a stream that stands open does not.
                 () = async { late.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => {}
             }

@@ -149,7 +149,7 @@ impl OpenCode {
         let mut next = 0;
         let mut parent = session.id.clone();
         loop {
-            let path = Path::session(&parent, "/children", &session.directory)?;
+            let path = Path::session(&parent, "/children", &session.directory)?.at_most(MIDDLE);
             let children: Vec<wire::Session> = self.get(&path).await?;
             let room = CHILDREN.saturating_sub(all.len());
             all.extend(children.into_iter().rev().filter(|child| is_name(&child.id)).take(room));

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::socket::{self, Service, plain};
-use crate::sessions::quay::Arrival;
+use crate::sessions::quay::Visit;
 use crate::state::StateDir;
 
 /// What sessions need from the daemon.
@@ -31,7 +31,7 @@ pub struct Surroundings {
     pub roots: watch::Receiver<Roots>,
     pub redactor: Arc<Redactor>,
     /// Where connections of boxes to the gateway are served.
-    pub gateway: mpsc::Sender<Arrival>,
+    pub gateway: mpsc::Sender<Visit>,
     /// For whatever runs as long as the daemon does. It is waited for at the end.
     pub tasks: TaskTracker,
     /// No more requests come; `tasks` are to end.

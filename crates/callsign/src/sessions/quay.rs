@@ -43,10 +43,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Connections of one box to one of its sockets.
 const CONNECTIONS: usize = 128;
 
+/// What the thread that serves the gateway is told of boxes.
+#[derive(Debug)]
+pub enum Visit {
+    Arrived(Arrival),
+    /// The box has ended. Nobody comes back to what it had open.
+    Gone(SessionId),
+}
+
 /// A connection of a box to the gateway, on its way to a thread that serves it.
 #[derive(Debug)]
 pub struct Arrival {
-    pub session: SessionId,
     pub stream: std::os::unix::net::UnixStream,
     pub guest: Arc<Guest>,
     /// It ends with its quay.
@@ -59,7 +66,7 @@ pub struct Arrival {
 pub struct Quays {
     pub live: Arc<Live>,
     /// To the threads that serve the gateway.
-    pub gateway: mpsc::Sender<Arrival>,
+    pub gateway: mpsc::Sender<Visit>,
     pub threads: Arc<Threads>,
     pub tasks: TaskTracker,
     pub stop: CancellationToken,
@@ -95,7 +102,7 @@ pub struct Plan<'a> {
 impl Quays {
     pub fn new(
         live: Arc<Live>,
-        gateway: mpsc::Sender<Arrival>,
+        gateway: mpsc::Sender<Visit>,
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
@@ -117,7 +124,11 @@ impl Quays {
     }
 
     pub fn unmoor(&self, session: &SessionId) {
-        self.lock().remove(session);
+        let moored = self.lock().remove(session);
+        // Where too many arrive already, what it had open there ends when it is old.
+        if moored.is_some() && self.gateway.try_send(Visit::Gone(session.clone())).is_err() {
+            tracing::debug!(%session, "what a box had open at the gateway stays for a while");
+        }
     }
 
     /// The session is over.
@@ -155,15 +166,15 @@ impl Quays {
             }
         });
         self.accept(model, &end, move |stream, stop| Arc::clone(&broker).serve(stream, stop))?;
-        let (gateway, id) = (self.gateway.clone(), session.id.clone());
+        let gateway = self.gateway.clone();
         self.accept(mcp, &end, move |stream, end| {
-            let (guest, gateway, session) = (Arc::clone(&guest), gateway.clone(), id.clone());
+            let (guest, gateway) = (Arc::clone(&guest), gateway.clone());
             async move {
                 // It moves to another thread, and counts here until it has been served there.
                 let (served, done) = oneshot::channel();
                 let gone = end.clone();
                 if let Ok(stream) = stream.into_std()
-                    && gateway.send(Arrival { session, stream, guest, end, served }).await.is_ok()
+                    && gateway.send(Visit::Arrived(Arrival { stream, guest, end, served })).await.is_ok()
                 {
                     // At the end nobody is waited for: that thread may wait for this one.
                     tokio::select! {
