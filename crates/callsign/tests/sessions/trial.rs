@@ -158,6 +158,9 @@ pub(crate) fn is_ended(run: &Value) -> bool {
     matches!(run["status"].as_str(), Some("completed" | "failed" | "canceled"))
 }
 
+/// The length of a session's id.
+const SESSION_ID: usize = 29;
+
 /// Sessions that have a box, and the process that keeps it. One look at every process: cheap enough to do it all the time.
 pub(crate) fn keepers(state: &Path) -> BTreeMap<String, u32> {
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -165,8 +168,10 @@ pub(crate) fn keepers(state: &Path) -> BTreeMap<String, u32> {
     let keeper = |pid: u32| {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
         let mut words = line.split('\0').skip_while(|word| *word != "keep");
-        let record = Path::new(words.nth(1)?).strip_prefix(state).ok()?;
-        Some((record.file_name()?.to_str()?.to_owned(), pid))
+        let record = Path::new(words.nth(1)?).strip_prefix(state.join("boxes")).ok()?;
+        // A process that is just beginning shows a part of its words.
+        let session = record.to_str().filter(|name| name.len() == SESSION_ID)?;
+        Some((session.to_owned(), pid))
     };
     pids.filter_map(keeper).collect()
 }
