@@ -358,8 +358,12 @@ fn give(spec: &BoxSpec) -> io::Result<()> {
     let User { uid, gid } = spec.user;
     for directory in [&spec.workspace, &spec.meta] {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-        rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        let given = rustix::fs::open(directory, flags, Mode::empty()).and_then(|opened| {
+            rustix::fs::fchown(&opened, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+        });
+        given.map_err(|error| {
+            io::Error::other(format!("{}: {}", directory.display(), io::Error::from(error)))
+        })?;
     }
     Ok(())
 }

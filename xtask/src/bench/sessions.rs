@@ -154,7 +154,7 @@ fn come_and_go(
     let daemon = Daemon::start(programs, model, "1s")?;
     for round in 0..rounds {
         let session = daemon.client.create()?;
-        let mut bare = Bare::new(programs, variables)?;
+        let mut bare = Bare::new(programs, model, variables)?;
         for woken in [false, true] {
             let name = if woken { "wake" } else { "start" };
             for is_ours in [round % 2 == 0, round % 2 != 0] {

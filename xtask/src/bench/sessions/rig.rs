@@ -130,10 +130,11 @@ impl Daemon {
     pub(super) fn start(programs: &Programs, model: &Model, idle: &str) -> Result<Self> {
         let home = TempDir::with_prefix("callsign-bench-")?;
         let address = format!("127.0.0.1:{}", free_port()?);
-        // Boxes that we could not end, being killed ourselves, end soon.
+        // Boxes that we could not end, being killed ourselves, end soon. With the network, so that the agent in them can be
+        // looked at; its model and its API are reached by sockets all the same.
         let sessions = format!(
             "[sessions]\nprovider = \"openai\"\nmodel = \"openai/mock\"\nbase_url = \"{}\"\napi_key_env = \"{KEY}\"\n\
-             command = {}\nidle = \"{idle}\"\norphan_grace = \"20s\"\n",
+             command = {}\nidle = \"{idle}\"\norphan_grace = \"20s\"\negress = \"open\"\n",
             model.url(),
             crate::fixture::quoted(&programs.opencode),
         );
@@ -190,7 +191,7 @@ impl Daemon {
     pub(super) fn agent(&self, session: &str) -> Result<(OpenCode, u64)> {
         let file = self.state().join("sessions").join(session).join("access.json");
         let access: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
-        let port = access["port"].as_u64().context("access.json has no port")?;
+        let port = access["ports"]["agent"].as_u64().context("access.json has no port of the agent")?;
         Ok((OpenCode::new(u16::try_from(port)?, &text(&access["password"])?), port))
     }
 
@@ -254,7 +255,11 @@ pub(super) struct Bare<'a> {
 }
 
 impl<'a> Bare<'a> {
-    pub(super) fn new(programs: &'a Programs, of_box: &BTreeMap<String, String>) -> Result<Self> {
+    pub(super) fn new(
+        programs: &'a Programs,
+        model: &Model,
+        of_box: &BTreeMap<String, String>,
+    ) -> Result<Self> {
         let home = TempDir::with_prefix("callsign-bench-")?;
         let path = home.path().to_string_lossy().into_owned();
         let mut variables = of_box.clone();
@@ -264,9 +269,18 @@ impl<'a> Bare<'a> {
             }
         }
         variables.insert("TMPDIR".into(), format!("{path}/tmp"));
+        // Nothing of ours: it asks the model itself, and has no plugin.
+        variables.insert("XDG_CONFIG_HOME".into(), format!("{path}/config"));
+        let told =
+            variables.get("OPENCODE_CONFIG_CONTENT").context("the box's OpenCode has no configuration")?;
+        let mut config: Value = serde_json::from_str(told)?;
+        for provider in config["provider"].as_object_mut().context("it has no provider")?.values_mut() {
+            provider["options"]["baseURL"] = json!(model.url());
+        }
+        variables.insert("OPENCODE_CONFIG_CONTENT".into(), config.to_string());
         variables.insert("OPENCODE_SERVER_PASSWORD".into(), PASSWORD.into());
         variables.remove("PWD");
-        for directory in ["tmp", "workspace"] {
+        for directory in ["tmp", "workspace", "config"] {
             std::fs::create_dir(home.path().join(directory))?;
         }
         Ok(Self { programs, home, variables, session: None })
