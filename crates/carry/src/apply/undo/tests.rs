@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::node::Digest;
 
-const STAGE: &str = ".callsign-apply-test";
+const STAGE: &str = ".callsign-apply-0123abcd";
 const PATH: &str = "file";
 use Thing::{Before, Directory, Edited, Mine, Nothing, Ours};
 
