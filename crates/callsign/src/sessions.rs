@@ -7,17 +7,20 @@ mod routes;
 mod settler;
 mod threads;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use api::tools::{Settled, Settler as _};
 use containers::{ContainerOptions, Containers, Pull, Runtimes};
+use model::Principal;
 use model::ports::sandbox::{Gravity, Level, Sandbox as _, User};
 use model::settings::{BoxIsolation, Runtime, SessionSettings};
 use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
-use sessions::{Check, Desk, Engine, Git, Layout, Live, Options, Rooms as _, Terms, World};
+use sessions::{Check, Desk, Engine, Git, Layout, Live, Options, Rooms as _, Terms, Wanted, World};
 use sha2::Digest as _;
 use store::{Place, SqliteStore};
 use tokio::sync::watch;
@@ -66,7 +69,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         outfit,
     });
     let world: Arc<dyn World> = Arc::new(RealWorld);
-    let options = Options { max_hot: now.max_hot, idle: now.idle };
+    let options = Options { max_hot: now.max_hot, idle: now.idle, warm: now.warm };
     let mut engine = Engine::new(
         Arc::clone(&store),
         Arc::clone(&rooms),
@@ -87,6 +90,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     });
     let terms = Terms { owner: owner(), git: Git::default() };
     let desk = Desk::new(store, live, (layout, terms), world, check(rooms));
+    expect_first(&desk, &settler);
     let tools = Arc::new(api::tools::service(desk.clone(), Arc::new(settler)));
     // Streams that stand open would keep the daemon from its end.
     let open = Arc::clone(&tools);
@@ -95,6 +99,21 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
         open.stop();
     });
     Ok(routes::service(tools, desk))
+}
+
+/// Before anybody has asked for a session, those are expected that say nothing of their own.
+fn expect_first(desk: &Desk<SqliteStore>, settler: &FromVariables) {
+    match settler.settle(BTreeMap::new(), None) {
+        Ok(Settled { runtime, image, settings, key, warnings: _ }) => {
+            let (name, reuse_key, made_by) = (None, None, None);
+            desk.expect(
+                &Principal::local(),
+                &Wanted { name, reuse_key, image, runtime, settings, key, made_by },
+            );
+        }
+        // Whoever asks for one is told.
+        Err(why) => tracing::debug!("no box is made ready: {why}"),
+    }
 }
 
 /// Whatever a daemon before was applying when it was killed.
@@ -123,9 +142,6 @@ fn doubts(settings: &SessionSettings) -> Vec<String> {
         doubts.push(
             "`isolation` is \"none\": agents have this machine's network, whatever `egress` says".to_owned(),
         );
-    }
-    if settings.warm > 0 {
-        doubts.push("`warm` of [sessions] has no effect yet".to_owned());
     }
     doubts
 }

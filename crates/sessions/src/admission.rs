@@ -2,7 +2,7 @@
 //!
 //! **Invariants:** never more sessions are started than there are places; who waits longest is seen to first; a session
 //! at work is asked to give way only for one that has waited long; of those at rest, the one that was used least recently
-//! goes first.
+//! goes first, and those that are nobody's yet before it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub(crate) enum Doing {
     Working { since: UnixMillis },
     /// At rest since then.
     Resting { since: UnixMillis },
+    /// It waits for somebody to have it, and goes before all others.
+    Warm,
     /// It was asked to give its place up after what it does now, whenever that is.
     GivingWay,
     /// It gives its place up now.
@@ -43,6 +45,8 @@ pub(crate) struct Rules {
     pub(crate) rest: Duration,
     /// How long one may wait before others have to give way.
     pub(crate) patience: Duration,
+    /// How long one must have rested before a box that is nobody's may have its place.
+    pub(crate) settled: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +79,7 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
                 leaving += 1;
             }
             Doing::Resting { since } => resting.push((*since, session)),
+            Doing::Warm => resting.push((UnixMillis(0), session)),
             Doing::Working { since } => working.push((*since, session)),
             Doing::GivingWay => giving_way += 1,
             Doing::Leaving => leaving += 1,
@@ -111,6 +116,33 @@ pub(crate) fn admit(rules: Rules, placed: &[Placed], waiting: &[Waits], now: Uni
     decisions
 }
 
+/// Where boxes that are nobody's yet can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// So many can be begun now.
+    pub(crate) free: usize,
+    /// These rest long enough: one of theirs is the next one's.
+    pub(crate) stop: Vec<SessionId>,
+}
+
+/// For so many of them. To be asked while nobody waits.
+pub(crate) fn make_room(rules: Rules, placed: &[Placed], wanted: usize, now: UnixMillis) -> Room {
+    let free = rules.places.saturating_sub(placed.len());
+    let leaving = placed.iter().filter(|placed| placed.doing == Doing::Leaving).count();
+    let mut settled: Vec<(UnixMillis, &SessionId)> = placed
+        .iter()
+        .filter_map(|placed| match placed.doing {
+            Doing::Resting { since } => Some((since, &placed.session)),
+            Doing::Working { .. } | Doing::Warm | Doing::GivingWay | Doing::Leaving => None,
+        })
+        .filter(|(since, _)| elapsed(*since, now) >= rules.settled)
+        .collect();
+    settled.sort();
+    let missing = wanted.saturating_sub(free + leaving);
+    let stop = settled.into_iter().take(missing).map(|(_, session)| session.clone()).collect();
+    Room { free: free.min(wanted), stop }
+}
+
 fn elapsed(since: UnixMillis, now: UnixMillis) -> Duration {
     Duration::from_millis(now.0.saturating_sub(since.0))
 }
@@ -122,7 +154,12 @@ mod tests {
 
     use super::*;
 
-    const RULES: Rules = Rules { places: 2, rest: Duration::from_mins(1), patience: Duration::from_secs(30) };
+    const RULES: Rules = Rules {
+        places: 2,
+        rest: Duration::from_mins(1),
+        patience: Duration::from_secs(30),
+        settled: Duration::from_secs(20),
+    };
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
     fn session(number: u8) -> SessionId {
@@ -160,6 +197,13 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_nobodys_goes_first_and_only_for_somebody() {
+        let taken = [placed(8, Doing::Resting { since: ago(50) }), placed(9, Doing::Warm)];
+        assert_eq!(admit(RULES, &taken, &[waits(1, 0)], NOW), [Decision::Stop(session(9))]);
+        assert_eq!(admit(RULES, &taken, &[], NOW), []);
+    }
+
+    #[test]
     fn one_that_rests_is_woken_for_its_own_task_and_never_stopped() {
         let taken =
             [placed(1, Doing::Resting { since: ago(100) }), placed(2, Doing::Resting { since: ago(1) })];
@@ -188,10 +232,30 @@ mod tests {
         assert_eq!(admit(RULES, &taken, &[], NOW), [Decision::Stop(session(1))]);
     }
 
+    #[test]
+    fn room_for_what_is_nobodys_is_what_nobody_needs() {
+        let room = |placed: &[Placed], wanted| {
+            let Room { free, stop } = make_room(RULES, placed, wanted, NOW);
+            (free, stop)
+        };
+        let resting = |number, seconds| placed(number, Doing::Resting { since: ago(seconds) });
+        assert_eq!(room(&[], 1), (1, vec![]));
+        assert_eq!(room(&[], 3), (2, vec![]));
+        assert_eq!(room(&[resting(1, 5), resting(2, 19)], 1), (0, vec![]));
+        assert_eq!(room(&[resting(1, 25), resting(2, 21)], 1), (0, vec![session(1)]));
+        assert_eq!(room(&[resting(1, 25), placed(2, Doing::Leaving)], 1), (0, vec![]));
+        assert_eq!(room(&[resting(1, 25), placed(2, Doing::Warm)], 1), (0, vec![session(1)]));
+        assert_eq!(
+            room(&[placed(1, Doing::Warm), placed(2, Doing::Working { since: ago(99) })], 1),
+            (0, vec![])
+        );
+    }
+
     fn doing() -> impl Strategy<Value = Doing> {
         prop_oneof![
             (0_u64..200).prop_map(|seconds| Doing::Working { since: ago(seconds) }),
             (0_u64..200).prop_map(|seconds| Doing::Resting { since: ago(seconds) }),
+            Just(Doing::Warm),
             Just(Doing::GivingWay),
             Just(Doing::Leaving),
         ]
@@ -226,8 +290,12 @@ mod tests {
                         starts += 1;
                         prop_assert_eq!(was, None);
                     }
-                    Decision::Wake(_) | Decision::Stop(_) => {
+                    Decision::Wake(_) => {
                         let rests = matches!(was, Some(Doing::Resting { .. }));
+                        prop_assert!(rests);
+                    }
+                    Decision::Stop(_) => {
+                        let rests = matches!(was, Some(Doing::Resting { .. } | Doing::Warm));
                         prop_assert!(rests);
                     }
                     Decision::GiveWay(_) => {

@@ -24,8 +24,9 @@ use model::settings::Secret;
 use tokio::time::{Instant, timeout_at};
 
 use crate::layout::Layout;
-use crate::live::{Following, Hot, Live, Progress};
+use crate::live::{Following, Hot, Live, Progress, Temper};
 use crate::record::{self, ReadError, Tail};
+use crate::warm::Recipe;
 use crate::world::World;
 use exchange::Exchanges;
 pub use exchange::{Became, Exported, Terms, Wish};
@@ -251,12 +252,15 @@ impl<S: Store> Desk<S> {
         principal: &Principal,
         wanted: Wanted,
     ) -> Result<(SessionView, bool), DeskError> {
+        let recipe = Recipe::of(principal, &wanted);
         let Wanted { name, reuse_key, image, runtime, settings, key, made_by } = wanted;
         check_name("name", name.as_deref())?;
         check_name("reuse_key", reuse_key.as_deref())?;
         (self.check)().await.map_err(DeskError::Unable)?;
         let asked = settings.clone();
-        let id = SessionId::new(self.world.stamp());
+        // Where one is ready, the session has its id.
+        let lent = self.live.pool.lend(&recipe);
+        let id = lent.as_ref().map_or_else(|| SessionId::new(self.world.stamp()), |lent| lent.id().clone());
         let workspace = self.layout.of(&id).workspace();
         let workspace = workspace.to_str().ok_or_else(|| {
             DeskError::Unable(format!("{} is no UTF-8; use another state directory", workspace.display()))
@@ -275,6 +279,9 @@ impl<S: Store> Desk<S> {
             CreateOutcome::Created(session) => (session, false),
             CreateOutcome::Reused(session) => (session, true),
             CreateOutcome::OtherImage { session, asked } => {
+                if let Some(lent) = lent {
+                    lent.give_back();
+                }
                 return Err(DeskError::OtherImage { session: session.id, has: session.image, asked });
             }
         };
@@ -289,7 +296,27 @@ impl<S: Store> Desk<S> {
         {
             dirs.keep_key(&key).map_err(files("keep the session's key"))?;
         }
+        match (lent, reused) {
+            (None, _) => {}
+            (Some(lent), true) => lent.give_back(),
+            (Some(lent), false) => {
+                // Last: whoever sees to it from now on needs all of the above.
+                if lent.taken() {
+                    self.live.set(&session.id, Temper::Ready, self.now());
+                }
+            }
+        }
+        if !reused {
+            self.live.pool.expect(recipe);
+            self.live.bell.notify_one();
+        }
         Ok((self.view(session), reused))
+    }
+
+    /// Sessions like this one will be asked for. Boxes for them are made ready, as many as are to be.
+    pub fn expect(&self, principal: &Principal, wanted: &Wanted) {
+        self.live.pool.expect(Recipe::of(principal, wanted));
+        self.live.bell.notify_one();
     }
 
     pub async fn session(&self, principal: &Principal, id: &str) -> Result<SessionView, DeskError> {

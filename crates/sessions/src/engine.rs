@@ -16,9 +16,10 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Decision, Doing, Placed, Rules, Waits, admit};
+use crate::admission::{Decision, Doing, Placed, Room, Rules, Waits, admit, make_room};
 use crate::layout::Layout;
 use crate::live::{Hot, Live, Temper};
+use crate::warm::{Recipe, Warming, Warmth};
 use crate::worker::{Left, Orders, Shared, Worker};
 use crate::world::{Rooms, World};
 
@@ -36,6 +37,10 @@ const GOODBYE: Duration = Duration::from_secs(10);
 /// How long a session that gave trouble is left alone, at first and at most.
 const TROUBLE: Duration = Duration::from_secs(1);
 const MOST_TROUBLE: Duration = Duration::from_secs(30);
+/// How long no box is kept ready after one that could not be, at most.
+const MOST_COLD: Duration = Duration::from_mins(5);
+/// How long one must have rested before its place is for one that is kept ready.
+const SETTLED: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -43,6 +48,8 @@ pub struct Options {
     pub max_hot: usize,
     /// How long one may rest.
     pub idle: Duration,
+    /// How many boxes are kept ready for sessions to come.
+    pub warm: usize,
 }
 
 pub struct Engine<S, R> {
@@ -56,6 +63,8 @@ pub struct Engine<S, R> {
     /// Sessions that are to end, and need no place for that.
     ending: Vec<(SessionId, Principal)>,
     trouble: HashMap<SessionId, (Instant, Duration)>,
+    /// Until when no box is kept ready, and how long that was.
+    cold: Option<(Instant, Duration)>,
 }
 
 #[derive(Debug)]
@@ -87,7 +96,13 @@ where
         options: Options,
     ) -> Self {
         let owner = OwnerId::new(world.stamp());
-        let rules = Rules { places: options.max_hot.max(1), rest: options.idle, patience: PATIENCE };
+        live.pool.resize(options.warm);
+        let rules = Rules {
+            places: options.max_hot.max(1),
+            rest: options.idle,
+            patience: PATIENCE,
+            settled: SETTLED,
+        };
         Self {
             shared: Arc::new(Shared { store, rooms, live, layout, world, owner }),
             rules,
@@ -97,6 +112,7 @@ where
             left: VecDeque::new(),
             ending: Vec::new(),
             trouble: HashMap::new(),
+            cold: None,
         }
     }
 
@@ -247,7 +263,8 @@ where
         let ending = ending.into_iter().map(|session| (session.id, session.principal));
         let ending: Vec<(SessionId, Principal)> = self.ending.drain(..).chain(ending).collect();
         for (session, principal) in ending {
-            if self.is_troubled(&session) {
+            // One that has just been taken gets a worker in a moment.
+            if self.is_troubled(&session) || self.shared.live.pool.has(&session) {
                 self.ending.push((session, principal));
             } else if let Some(hired) = self.workers.get(&session) {
                 hired.orders.wake.notify_one();
@@ -272,12 +289,55 @@ where
         for decision in admit(self.rules, &self.placed(), &all, now) {
             self.decide(&decision, &principals);
         }
+        let placed = |waits: &Waits| self.workers.contains_key(&waits.session);
+        if all.iter().all(placed) {
+            self.keep_warm();
+        }
         Ok(())
+    }
+
+    /// In places that nobody needs.
+    fn keep_warm(&mut self) {
+        let balance = self.shared.live.pool.balance();
+        for id in &balance.surplus {
+            self.shared.live.pool.leave(id);
+        }
+        if self.cold.is_some_and(|(until, _)| Instant::now() < until) {
+            return;
+        }
+        let lacking = balance.lacking.into_iter().filter(|recipe| self.is_warmed(recipe));
+        let lacking: Vec<Arc<Recipe>> = lacking.collect();
+        let Room { free, stop } =
+            make_room(self.rules, &self.placed(), lacking.len(), self.shared.world.now());
+        for session in &stop {
+            self.decide(&Decision::Stop(session.clone()), &HashMap::new());
+        }
+        for recipe in lacking.into_iter().take(free) {
+            let id = SessionId::new(self.shared.world.stamp());
+            let changed = self.shared.live.pool.begin(&id, Arc::clone(&recipe));
+            let warming = Warming { shared: Arc::clone(&self.shared), id: id.clone(), recipe, changed };
+            let task = self.tasks.spawn(warming.keep());
+            self.by_task.insert(task.id(), id);
+        }
+    }
+
+    /// What goes into a box besides may change until there is a session.
+    fn is_warmed(&self, recipe: &Recipe) -> bool {
+        let settings = self.shared.rooms.settings(&recipe.settings, recipe.key.clone());
+        settings.is_ok_and(|settings| settings.extras_dir.is_none())
     }
 
     fn placed(&self) -> Vec<Placed> {
         let live = self.shared.live.all();
         let placed = self.workers.iter().filter(|(_, hired)| !hired.only_ends);
+        let warm = self.shared.live.pool.all().into_iter().map(|(session, warmth)| {
+            let doing = match warmth {
+                Warmth::Starting | Warmth::Ready => Doing::Warm,
+                Warmth::Lent | Warmth::Taken => Doing::Working { since: self.shared.world.now() },
+                Warmth::Leaving => Doing::Leaving,
+            };
+            Placed { session, doing }
+        });
         placed
             .map(|(session, hired)| {
                 let doing = match live.get(session) {
@@ -297,6 +357,7 @@ where
                 };
                 Placed { session: session.clone(), doing }
             })
+            .chain(warm)
             .collect()
     }
 
@@ -316,6 +377,8 @@ where
             Decision::Stop(session) | Decision::GiveWay(session) => {
                 if let Some(hired) = self.workers.get(session) {
                     hired.orders.leave.cancel();
+                } else {
+                    self.shared.live.pool.leave(session);
                 }
             }
         }
@@ -344,6 +407,17 @@ where
             }
         };
         let Some(session) = self.by_task.remove(&id) else { return };
+        if let Some((warmth, principal)) = self.shared.live.pool.retire(&session) {
+            match (warmth, left) {
+                (Warmth::Taken, _) => self.hire(&session, &principal, false),
+                (_, Left::Done) => self.cold = None,
+                (_, Left::Trouble) => {
+                    let pause = self.cold.map_or(TROUBLE, |(_, pause)| (pause * 2).min(MOST_COLD));
+                    self.cold = Some((Instant::now() + pause, pause));
+                }
+            }
+            return;
+        }
         let hired = self.workers.remove(&session);
         self.shared.live.gone(&session);
         match left {
@@ -372,12 +446,15 @@ where
             hired.orders.leave.cancel();
         }
         let live = Arc::clone(&self.shared.live);
+        for (id, _) in live.pool.all() {
+            live.pool.leave(&id);
+        }
         let resting = || {
             let is_over = |temper: Temper| match temper {
                 Temper::Starting | Temper::Busy => true,
                 Temper::Stopped | Temper::Ready | Temper::Stopping => false,
             };
-            live.all().values().any(|hot| !is_over(hot.temper))
+            live.all().values().any(|hot| !is_over(hot.temper)) || !live.pool.is_empty()
         };
         let all = async { while resting() && self.tasks.join_next().await.is_some() {} };
         if timeout(GOODBYE, all).await.is_err() {

@@ -11,6 +11,7 @@
 //!  │  claim ▶ Starting ▶ Prompting ▶ Finishing ▶ finish
 //!  └▶ turn.rs ─▶ Agent: prompt, watch, abort          one turn of one run
 //!     record.rs: run.log, answers, changed files      what is kept of it
+//! warm.rs                                             boxes that are there before anybody asks for one
 //! live.rs                                             what is so right now: nothing of it is on disk
 //! ```
 //!
@@ -22,7 +23,7 @@
 //! - A prompt is sent under the message id that was stored before, so whoever takes over can ask whether it arrived;
 //!   nobody sends it under another.
 //! - One worker per session, with the session's lease. Who is fenced stops without a word.
-//! - Boxes are started for claimed runs only, and at most `max_hot` are there at any time.
+//! - Boxes are started for claimed runs, or kept ready for sessions to come, and at most `max_hot` are there at any time.
 //! - No future of ours holds a lock across an await, and dropping the engine leaves boxes and runs as they are.
 
 mod admission;
@@ -33,6 +34,7 @@ mod layout;
 mod live;
 pub mod record;
 mod turn;
+mod warm;
 mod worker;
 mod world;
 

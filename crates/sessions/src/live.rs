@@ -1,7 +1,7 @@
 //! What is so right now. Nothing of it is on disk: a daemon that starts finds it out again.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::ports::sandbox::Holds;
@@ -10,6 +10,8 @@ use model::settings::Budget;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+
+use crate::warm::Pool;
 
 /// How long requests of a run that is over may take to end by themselves, and how long when they are cut off.
 const BY_ITSELF: Duration = Duration::from_millis(300);
@@ -69,6 +71,8 @@ pub struct Live {
     at_work: Mutex<HashMap<SessionId, RunId>>,
     /// Sessions for which there is something new in the store.
     called: Mutex<HashSet<SessionId>>,
+    /// Boxes that are nobody's yet.
+    pub(crate) pool: Arc<Pool>,
     /// Somebody has something for the engine to see to.
     pub(crate) bell: Notify,
 }

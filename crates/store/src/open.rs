@@ -16,9 +16,10 @@ use crate::mark::{self, Mark};
 use crate::rows::unsigned;
 
 /// In their order. Added to, never edited: files out there have run the old ones.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { name: "0001_sessions", sql: include_str!("../migrations/0001_sessions.sql") },
     Migration { name: "0002_who_asked", sql: include_str!("../migrations/0002_who_asked.sql") },
+    Migration { name: "0003_newest_first", sql: include_str!("../migrations/0003_newest_first.sql") },
 ];
 
 /// Says whose file it is: "csgn".

@@ -112,13 +112,18 @@ impl SqliteStore {
             Listed::Live => {
                 "SELECT *, (SELECT count(*) FROM runs WHERE session = sessions.id AND state IN ('queued', 'running')) \
                            AS unfinished \
-                 FROM sessions WHERE principal = ?1 AND status = 'live' AND (?2 IS NULL OR id < ?2) \
-                 ORDER BY id DESC LIMIT ?3"
+                 FROM sessions WHERE principal = ?1 AND status = 'live' \
+                   AND (?2 IS NULL OR (created_at, id) < \
+                        (SELECT created_at, id FROM sessions WHERE id = ?2 AND principal = ?1)) \
+                 ORDER BY created_at DESC, id DESC LIMIT ?3"
             }
             Listed::All => {
                 "SELECT *, (SELECT count(*) FROM runs WHERE session = sessions.id AND state IN ('queued', 'running')) \
                            AS unfinished \
-                 FROM sessions WHERE principal = ?1 AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3"
+                 FROM sessions WHERE principal = ?1 \
+                   AND (?2 IS NULL OR (created_at, id) < \
+                        (SELECT created_at, id FROM sessions WHERE id = ?2 AND principal = ?1)) \
+                 ORDER BY created_at DESC, id DESC LIMIT ?3"
             }
         };
         let mut reader = self.read(doing).await?;

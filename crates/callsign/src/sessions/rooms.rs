@@ -76,11 +76,19 @@ impl Rooms for RealRooms {
 
     fn policy(&self, settings: &SessionSettings) -> String {
         let SessionSettings {
-            runtime, model, egress, mcp_servers, limits, strict_limits, orphan_grace, ..
+            runtime,
+            command,
+            model,
+            egress,
+            mcp_servers,
+            limits,
+            strict_limits,
+            orphan_grace,
+            ..
         } = settings;
         let place =
             (runtime, self.is_bare(settings), self.network(settings), limits, strict_limits, orphan_grace);
-        let told = (place, model, settings.small_model(), egress, mcp_servers);
+        let told = (place, command, model, settings.small_model(), egress, mcp_servers);
         let digest = sha2::Sha256::digest(format!("{told:?}"));
         BASE64_URL_SAFE_NO_PAD.encode(digest)
     }

@@ -24,4 +24,5 @@ mod rig;
 mod trial;
 mod unique;
 mod users;
+mod warm;
 mod workflow;

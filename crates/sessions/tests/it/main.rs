@@ -3,3 +3,4 @@
 
 mod played;
 mod stories;
+mod warm;

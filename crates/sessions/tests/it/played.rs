@@ -81,6 +81,17 @@ impl House {
         lock(&self.boxes).values().filter(|state| matches!(state, BoxState::Running(_))).count()
     }
 
+    /// Of those that run.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let boxes = lock(&self.boxes);
+        let running = boxes.iter().filter(|(_, state)| matches!(state, BoxState::Running(_)));
+        running.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(crate) fn runs(&self, name: &str) -> bool {
+        self.names().iter().any(|running| running == name)
+    }
+
     /// How often each prompt was delivered.
     pub(crate) fn deliveries(&self) -> Vec<u32> {
         lock(&self.turns).values().map(|turn| turn.deliveries).collect()
@@ -173,6 +184,11 @@ impl Agent for PlayedAgent {
     async fn ready(&self, _: Duration) -> Result<Ready, AgentError> {
         Self::moment().await;
         Ok(Ready { version: "played".to_owned() })
+    }
+
+    async fn prepare(&self, _: &str) -> Result<(), AgentError> {
+        Self::moment().await;
+        Ok(())
     }
 
     async fn ensure_session(&self, wanted: &WantedSession) -> Result<AgentSession, AgentError> {

@@ -16,17 +16,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::played::{Clock, House, PlayedRooms};
 
-struct Daemon {
-    desk: Desk<SqliteStore>,
-    engine: JoinHandle<()>,
-    stop: CancellationToken,
+pub(crate) struct Daemon {
+    pub(crate) desk: Desk<SqliteStore>,
+    pub(crate) engine: JoinHandle<()>,
+    pub(crate) stop: CancellationToken,
 }
 
-fn local() -> Principal {
+pub(crate) fn local() -> Principal {
     Principal::local()
 }
 
-async fn start(state: &Path, house: &Arc<House>, clock: &Arc<Clock>, options: Options) -> Daemon {
+pub(crate) async fn start(state: &Path, house: &Arc<House>, clock: &Arc<Clock>, options: Options) -> Daemon {
     let store = Arc::new(SqliteStore::open(&Place::of(state)).await.unwrap());
     let (live, layout) = (Arc::new(Live::default()), Layout::new(state.join("sessions")));
     let world: Arc<dyn World> = Arc::clone(clock) as Arc<dyn World>;
@@ -45,32 +45,36 @@ async fn start(state: &Path, house: &Arc<House>, clock: &Arc<Clock>, options: Op
     Daemon { desk, engine, stop }
 }
 
+pub(crate) fn wanted(key: &str) -> Wanted {
+    Wanted {
+        name: None,
+        reuse_key: Some(key.to_owned()),
+        image: ImageChoice::Default("x".to_owned()),
+        runtime: "local".to_owned(),
+        settings: "{}".to_owned(),
+        key: None,
+        made_by: None,
+    }
+}
+
 impl Daemon {
     /// As by SIGKILL: nothing that it was doing goes on, nothing is tidied up.
-    async fn kill(self) {
+    pub(crate) async fn kill(self) {
         self.engine.abort();
         let _ended = self.engine.await;
     }
 
-    async fn create(&self, key: &str) -> String {
-        let wanted = Wanted {
-            name: None,
-            reuse_key: Some(key.to_owned()),
-            image: ImageChoice::Default("x".to_owned()),
-            runtime: "local".to_owned(),
-            settings: "{}".to_owned(),
-            key: None,
-            made_by: None,
-        };
+    pub(crate) async fn create(&self, key: &str) -> String {
+        let wanted = wanted(key);
         self.desk.create(&local(), wanted).await.unwrap().0.session.id.to_string()
     }
 
-    async fn submit(&self, session: &str, task: &str) -> String {
+    pub(crate) async fn submit(&self, session: &str, task: &str) -> String {
         let task = NewTask { task: task.to_owned(), ..NewTask::default() };
         self.desk.submit(&local(), session, task).await.unwrap().0.run.id.to_string()
     }
 
-    async fn ended(&self, run: &str) -> RunView {
+    pub(crate) async fn ended(&self, run: &str) -> RunView {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
             let view = self.desk.run(&local(), run).await.unwrap();
@@ -84,7 +88,7 @@ impl Daemon {
     }
 
     /// A run is over a moment before its worker rests.
-    async fn at_rest(&self, session: &str) {
+    pub(crate) async fn at_rest(&self, session: &str) {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
             let view = self.desk.session(&local(), session).await.unwrap();
@@ -97,11 +101,11 @@ impl Daemon {
     }
 }
 
-fn options(max_hot: usize) -> Options {
-    Options { max_hot, idle: Duration::from_mins(1) }
+pub(crate) fn options(max_hot: usize) -> Options {
+    Options { max_hot, idle: Duration::from_mins(1), warm: 0 }
 }
 
-fn output(view: &RunView) -> &str {
+pub(crate) fn output(view: &RunView) -> &str {
     match &view.run.state {
         RunState::Ended(Ending::Completed { final_output, .. }) => final_output,
         state @ (RunState::Queued | RunState::Running { .. } | RunState::Ended(_)) => panic!("{state:?}"),
@@ -109,10 +113,10 @@ fn output(view: &RunView) -> &str {
 }
 
 /// Numbers that look like chance and are the same each time.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -228,7 +232,7 @@ async fn a_box_at_rest_is_stopped_and_woken_with_its_conversation() {
     let (state, house, clock) =
         (tempfile::tempdir().unwrap(), Arc::<House>::default(), Arc::new(Clock::new()));
     let daemon =
-        start(state.path(), &house, &clock, Options { max_hot: 2, idle: Duration::from_millis(50) }).await;
+        start(state.path(), &house, &clock, Options { idle: Duration::from_millis(50), ..options(2) }).await;
     let session = daemon.create("a").await;
     let run = daemon.submit(&session, "1 x").await;
     daemon.ended(&run).await;
