@@ -209,7 +209,8 @@ impl RunState {
 }
 
 /// What a run used, as far as the agent said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct RunUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,

@@ -1,6 +1,9 @@
-//! What is so right now. Nothing of it is on disk: a daemon that starts finds it out again.
+//! What is so right now. Nothing of it is on disk, but what a run has used: a daemon that starts finds the rest out again.
+
+mod metered;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +15,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::warm::Pool;
+pub use metered::Metered;
+use metered::Tally;
 
 /// How long requests of a run that is over may take to end by themselves, and how long when they are cut off.
 const BY_ITSELF: Duration = Duration::from_millis(300);
@@ -77,16 +82,6 @@ pub struct Live {
     pub(crate) bell: Notify,
 }
 
-/// What a run has asked its provider for, as far as it passed by here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Metered {
-    pub requests: u64,
-    /// Of those that the provider told the tokens of.
-    pub usage: RunUsage,
-    /// All tokens, the others' estimated.
-    pub tokens: u64,
-}
-
 /// A request that may go out.
 #[derive(Debug, Clone)]
 pub struct Asking {
@@ -110,6 +105,7 @@ pub enum Unasked {
 struct Followed {
     progress: watch::Sender<Progress>,
     metered: Metered,
+    tally: Option<Tally>,
     /// Requests to its provider that are under way.
     open: u32,
     /// Cancelled once it may ask for nothing more.
@@ -200,18 +196,28 @@ impl Live {
         }
         *requests += 1;
         followed.open += 1;
-        let over = followed.over.clone();
+        let (over, tally) = (followed.over.clone(), followed.tally.clone());
         drop(runs);
+        self.write_down(&run, tally);
         Ok(Asking { run, over })
     }
 
     /// What one of its requests used, once each. A run that has ended is not heard of any more.
     pub fn used(&self, run: &RunId, tokens: u64, usage: Option<RunUsage>) {
+        let mut tally = None;
         if let Some(entry) = self.lock_runs().get_mut(run) {
             entry.open = entry.open.saturating_sub(1);
             let metered = &mut entry.metered;
             metered.tokens = metered.tokens.saturating_add(tokens);
             metered.usage = metered.usage.plus(usage.unwrap_or_default());
+            tally.clone_from(&entry.tally);
+        }
+        self.write_down(run, tally);
+    }
+
+    fn write_down(&self, run: &RunId, tally: Option<Tally>) {
+        if let Some(tally) = tally {
+            tally.write(|| self.lock_runs().get(run).map(|run| run.metered));
         }
     }
 
@@ -236,11 +242,13 @@ impl Live {
         self.lock_runs().get(run).map(|run| run.metered).unwrap_or_default()
     }
 
-    /// From now on this run is driven here.
-    pub(crate) fn begin(&self, session: &SessionId, run: &RunId) -> CancellationToken {
+    /// From now on this run is driven here. What it uses is added to what `tally` says of before.
+    pub(crate) fn begin(&self, session: &SessionId, run: &RunId, tally: PathBuf) -> CancellationToken {
+        let (tally, before) = Tally::open(tally);
         self.lock_at_work().insert(session.clone(), run.clone());
         let mut runs = self.lock_runs();
         let entry = runs.entry(run.clone()).or_default();
+        (entry.tally, entry.metered) = (Some(tally), before);
         let token = CancellationToken::new();
         entry.cancel = Some(token.clone());
         entry.progress.send_modify(|progress| progress.beat += 1);
@@ -309,7 +317,9 @@ mod tests {
         let ask = |session, budget| live.ask(session, budget).map(|asking| asking.run);
         let budget = Budget { requests: Some(2), tokens: Some(100) };
         assert_eq!(ask(&session, budget), Err(Unasked::NoRun));
-        live.begin(&session, &run);
+        let directory = tempfile::tempdir().unwrap();
+        let tally = directory.path().join("metered.json");
+        live.begin(&session, &run, tally.clone());
         assert_eq!(ask(&other, budget), Err(Unasked::NoRun));
         assert_eq!(ask(&session, budget), Ok(run.clone()));
         live.used(&run, 100, None);
@@ -325,5 +335,10 @@ mod tests {
         assert_eq!(ask(&session, Budget::default()), Err(Unasked::NoRun));
         live.end(&run);
         assert_eq!(ask(&session, Budget::default()), Err(Unasked::NoRun));
+        // Another daemon goes on where this one was.
+        let next = Live::default();
+        next.begin(&session, &run, tally);
+        assert_eq!(next.metered(&run), Metered { requests: 2, tokens: 100, usage: RunUsage::default() });
+        assert_eq!(next.ask(&session, budget).map(|asking| asking.run), Err(Unasked::Requests));
     }
 }

@@ -4,6 +4,7 @@
 //! runs/RUN/   no box sees it
 //!   context.json               what was asked           answer.rs, before the prompt is sent
 //!   run.log                    what happened            log.rs, while it runs ─▶ totals ─▶ summary.rs
+//!   metered.json               what it has used         live/metered.rs, while it runs; no artifact
 //!   assistant-response.json    what came of it          answer.rs, when it has ended
 //!   assistant-response.md      … for people
 //! ```
@@ -41,6 +42,9 @@ const RESPONSE_MD: &str = "assistant-response.md";
 const CONTEXT: &str = "context.json";
 /// What [`RunLog`] writes.
 pub(crate) const LOG: &str = "run.log";
+
+/// What a run has used so far.
+pub(crate) const TALLY: &str = "metered.json";
 
 /// Where a session's directory has its workspace and its runs, as paths of artifacts begin.
 const WORKSPACE: &str = "workspace";

@@ -43,7 +43,8 @@ pub(super) type Log = Arc<Mutex<Option<RunLog>>>;
 impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
     pub(super) async fn to_its_end(&self) -> Result<Written, Gone> {
         let Shared { live, world, .. } = &*self.worker.shared;
-        let cancel = live.begin(&self.session.id, &self.run.id);
+        let tally = self.worker.dirs().run(&self.run.id).join(record::TALLY);
+        let cancel = live.begin(&self.session.id, &self.run.id, tally);
         // Looked at anew: whoever asked a moment ago found nobody to tell.
         if self.canceled_by().await?.is_some() {
             cancel.cancel();
