@@ -1,5 +1,6 @@
 //! Sessions, put together: the store, boxes, the agent, the desk, and the tools in front of it.
 
+mod extras;
 pub(crate) mod outfit;
 pub mod quay;
 mod rooms;
@@ -10,7 +11,7 @@ mod threads;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -33,6 +34,7 @@ use crate::daemon::sessions::Surroundings;
 use crate::daemon::socket::Service;
 use crate::keeping;
 use crate::state::StateDir;
+use extras::Outfitter;
 use outfit::Outfit;
 use quay::Quays;
 use rooms::{RealRooms, RealWorld};
@@ -59,14 +61,24 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let outfit = Outfit::put_out(&state.file("outfit")).context("what boxes need could not be written")?;
     // Boxes keep their ways out as long as somebody sees to their sessions.
     let quays_end = CancellationToken::new();
+    let sandbox = Arc::new(Runtimes::new(local, Some(containers(&state))));
+    let extras = Arc::new(Outfitter {
+        sandbox: Arc::clone(&sandbox),
+        bridge: outfit.bridge.clone(),
+        tasks: tasks.clone(),
+        redactor: Arc::clone(&redactor),
+        owner: owner(),
+        turns: Mutex::default(),
+    });
     let rooms = Arc::new(RealRooms {
-        sandbox: Runtimes::new(local, Some(containers(&state))),
+        sandbox,
         base: settings,
         bare: now.isolation == BoxIsolation::None,
         redactor,
         path,
         quays: Quays::new(Arc::clone(&live), gateway, tasks.clone(), quays_end.clone()),
         outfit,
+        extras,
     });
     let world: Arc<dyn World> = Arc::new(RealWorld);
     let options = Options { max_hot: now.max_hot, idle: now.idle, warm: now.warm };

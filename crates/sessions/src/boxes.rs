@@ -1,5 +1,6 @@
 //! A session's box: found again, or made, with an agent in it that answers.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -14,8 +15,9 @@ use model::session::{Session, SessionId};
 use model::settings::SessionSettings;
 use tokio::time::{Instant, sleep};
 
+use crate::extras::Unfit;
 use crate::layout::SessionDirs;
-use crate::world::{Access, Rooms};
+use crate::world::{Access, Fitting, Rooms};
 
 /// How often is looked whether a box that should run does.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
@@ -65,7 +67,6 @@ pub(crate) fn name_of(session: &SessionId) -> Result<BoxName, NoBox> {
 }
 
 /// All that is known of a session, to make its box from.
-#[derive(Debug)]
 pub(crate) struct Plans<'a, R> {
     pub(crate) rooms: &'a Arc<R>,
     pub(crate) session: &'a Session,
@@ -75,6 +76,14 @@ pub(crate) struct Plans<'a, R> {
     pub(crate) model: Option<&'a str>,
     /// Nothing is under way in it: a box that was made under another policy is made anew.
     pub(crate) fresh: bool,
+    /// Told what takes long.
+    pub(crate) tell: &'a (dyn Fn(&str) + Send + Sync),
+}
+
+impl<R: fmt::Debug> fmt::Debug for Plans<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plans").field("session", &self.session.id).finish_non_exhaustive()
+    }
 }
 
 impl<R: Rooms> Plans<'_, R> {
@@ -115,6 +124,11 @@ impl<R: Rooms> Plans<'_, R> {
                 self.new_access(before.map(|access| access.models).unwrap_or_default())?
             }
         };
+        if running.is_none() {
+            let Self { session, settings, dirs, tell, .. } = *self;
+            let fitted = self.rooms.fit(Fitting { session, settings, directories: dirs, tell }).await;
+            fitted.map_err(|why| unfit(&why))?;
+        }
         let moored = self.rooms.moor(self.session, self.settings, &access, self.dirs);
         moored.map_err(|why| NoBox::new("box_failed", why))?;
         let started = if let Some(info) = running {
@@ -270,6 +284,18 @@ fn unstarted(error: &SandboxError) -> NoBox {
         SandboxError::TooSlow(_) | SandboxError::Runs | SandboxError::System { .. } => "box_failed",
     };
     NoBox::new(code, message)
+}
+
+fn unfit(why: &Unfit) -> NoBox {
+    match why {
+        Unfit::Refused(why) => NoBox::new("extras_failed", why),
+        Unfit::Box(error) => unstarted(error),
+        Unfit::Ended(ending, said) => {
+            // What it said last is in what was said.
+            let ending = Ending { message: None, ..ending.clone() };
+            NoBox::new("extras_failed", format!("the extras were not installed: {}; {said}", told(&ending)))
+        }
+    }
 }
 
 fn not_ready(error: &AgentError, within: Duration) -> NoBox {

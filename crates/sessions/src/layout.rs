@@ -7,6 +7,7 @@
 //!   sockets/                     /run/callsign of the box, read-only: its only ways out
 //!   runs/RUN/                    what is kept of a run; no box sees it
 //!   base/, origin                what was imported, to tell changes by, and from where; no box sees it
+//!   extras.json, extras/         what was installed besides, and where that is prepared; no box of the session sees them
 //!   access.json, key             how the agent is reached, the provider's key; 0600, no box sees them
 //! ```
 
@@ -165,7 +166,7 @@ impl SessionDirs {
     }
 
     /// On disk when it returns, and whole or not at all.
-    fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (path, new) = (self.root.join(name), self.root.join(format!(".{name}.new")));
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
@@ -177,7 +178,7 @@ impl SessionDirs {
 
 /// A box decides how deep its directories go and which of them it has locked. So each is unlocked and brought up to the
 /// root before it is emptied: nothing recurses, and no path is longer than two names beneath the root.
-fn remove(root: &Path) -> io::Result<()> {
+pub(crate) fn remove(root: &Path) -> io::Result<()> {
     let mut brought = 0_u64;
     fs::set_permissions(root, Permissions::from_mode(0o700))?;
     loop {

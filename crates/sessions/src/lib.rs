@@ -30,6 +30,7 @@ mod admission;
 mod boxes;
 mod desk;
 mod engine;
+pub mod extras;
 mod layout;
 mod live;
 pub mod record;
@@ -45,4 +46,4 @@ pub use desk::{
 pub use engine::{Engine, Options};
 pub use layout::{Layout, SessionDirs};
 pub use live::{Asking, Following, Hot, Live, Metered, Progress, Temper, Unasked};
-pub use world::{Access, Ports, Rooms, World};
+pub use world::{Access, Fitting, Ports, Rooms, World};

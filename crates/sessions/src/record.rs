@@ -25,7 +25,7 @@ mod read;
 mod summary;
 mod tail;
 
-use model::session::RunId;
+use model::session::{RunId, UnixMillis};
 
 pub use answer::{Answer, Context, Outcome, write_answer, write_context};
 pub use changed::{CHANGED_CAPS, changed_files, records};
@@ -49,6 +49,11 @@ pub(crate) const TALLY: &str = "metered.json";
 /// Where a session's directory has its workspace and its runs, as paths of artifacts begin.
 const WORKSPACE: &str = "workspace";
 const RUNS: &str = "runs";
+
+/// A moment as it stands in a file: RFC 3339, UTC.
+pub fn written(at: UnixMillis) -> String {
+    format!("{}T{}Z", plain::date(at), plain::clock(at))
+}
 
 /// Whether `path` is one of [`RECORDS`] of a run, beneath `runs/`.
 fn is_record(path: &str) -> bool {

@@ -217,6 +217,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
     /// False: it is still there, and what lies in its directories is in use.
     async fn end_box(&self, grace: Duration) -> bool {
         let sandbox = self.shared.rooms.sandbox();
+        self.shared.rooms.unfit(&self.session).await;
         if !boxes::stop(sandbox, &self.session, grace).await {
             return false;
         }

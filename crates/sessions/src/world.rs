@@ -1,12 +1,14 @@
 //! What sessions need from outside besides the store: time, randomness, settings, and what a box is made of.
 
 use std::fmt;
+use std::future::Future;
 
 use model::ports::agent::Agent;
 use model::ports::sandbox::{BoxSpec, Sandbox};
 use model::session::{Session, SessionId, Stamp, UnixMillis};
 use model::settings::{Secret, SessionSettings};
 
+use crate::extras::Unfit;
 use crate::layout::SessionDirs;
 
 /// The clock and the dice.
@@ -54,6 +56,21 @@ impl fmt::Debug for Access {
     }
 }
 
+/// For whom extras are installed, and where.
+#[derive(Clone, Copy)]
+pub struct Fitting<'a> {
+    pub session: &'a Session,
+    pub settings: &'a SessionSettings,
+    pub directories: &'a SessionDirs,
+    pub tell: &'a (dyn Fn(&str) + Send + Sync),
+}
+
+impl fmt::Debug for Fitting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fitting").field("session", &self.session.id).finish_non_exhaustive()
+    }
+}
+
 /// What a box is made of. Whoever implements it knows the agent program and the runtimes; nobody here does.
 pub trait Rooms: Send + Sync + 'static {
     type Sandbox: Sandbox;
@@ -90,6 +107,19 @@ pub trait Rooms: Send + Sync + 'static {
 
     /// Nothing of the session is reached any more. Idempotent.
     fn unmoor(&self, session: &SessionId);
+
+    /// Sees to it that a session has its extras, before a box is made: once they are there, nothing is done. `tell` is
+    /// told how far it is. Whoever lets the future go ends what it began; [`Self::unfit`] waits for that.
+    fn fit(&self, fitting: Fitting<'_>) -> impl Future<Output = Result<(), Unfit>> + Send {
+        let Fitting { .. } = fitting;
+        async { Ok(()) }
+    }
+
+    /// Returns when nothing is being installed for a session. Idempotent.
+    fn unfit(&self, session: &SessionId) -> impl Future<Output = ()> + Send {
+        let _nothing_was_begun = session;
+        async {}
+    }
 
     /// Why it cannot be made is said to a person: what to do about it.
     fn spec(

@@ -165,9 +165,9 @@ impl Quays {
                 () = until.cancelled() => {}
             }
         });
-        self.accept(model, &end, move |stream, stop| Arc::clone(&broker).serve(stream, stop))?;
+        accept(&self.tasks, model, &end, move |stream, stop| Arc::clone(&broker).serve(stream, stop))?;
         let gateway = self.gateway.clone();
-        self.accept(mcp, &end, move |stream, end| {
+        accept(&self.tasks, mcp, &end, move |stream, end| {
             let (guest, gateway) = (Arc::clone(&guest), gateway.clone());
             async move {
                 // It moves to another thread, and counts here until it has been served there.
@@ -184,7 +184,7 @@ impl Quays {
                 }
             }
         })?;
-        self.accept(egress, &end, move |stream, stop| Arc::clone(&proxy).serve(stream, stop))?;
+        accept(&self.tasks, egress, &end, move |stream, stop| Arc::clone(&proxy).serve(stream, stop))?;
         let (settings, key) = ((*settings).clone(), key.clone());
         Ok(Moored { hub, token: access.token.clone(), settings, key, _end: begun })
     }
@@ -198,40 +198,6 @@ impl Quays {
         let notes = Arc::new(Log { session: session.id.clone(), told: Mutex::default() });
         let options = EgressOptions { allow, notes, tasks: self.tasks.clone() };
         Egress::new(options).map_err(|error| error.to_string())
-    }
-
-    /// Accepts until the quay is gone.
-    fn accept<F>(
-        &self,
-        listener: StdListener,
-        end: &CancellationToken,
-        serve: impl Fn(UnixStream, CancellationToken) -> F + Send + 'static,
-    ) -> Result<(), String>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let listener = UnixListener::from_std(listener)
-            .map_err(|error| format!("a socket of the box cannot be listened on: {error}"))?;
-        let (end, tasks) = (end.clone(), self.tasks.clone());
-        self.tasks.spawn(async move {
-            let own = TaskTracker::new();
-            loop {
-                let accepted = tokio::select! {
-                    accepted = listener.accept() => accepted,
-                    () = end.cancelled() => return,
-                };
-                match accepted {
-                    // Those who are too many are let go at once.
-                    Ok((stream, _)) if own.len() < CONNECTIONS => {
-                        let served = own.track_future(serve(stream, end.clone()));
-                        tasks.spawn(served);
-                    }
-                    Ok(_) => {}
-                    Err(_) => tokio::time::sleep(PAUSE).await,
-                }
-            }
-        });
-        Ok(())
     }
 
     fn broker(&self, plan: &Plan<'_>) -> Result<Arc<Broker>, String> {
@@ -294,6 +260,40 @@ impl Quays {
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Moored>> {
         self.moored.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Accepts until the quay is gone.
+pub(super) fn accept<F>(
+    tasks: &TaskTracker,
+    listener: StdListener,
+    end: &CancellationToken,
+    serve: impl Fn(UnixStream, CancellationToken) -> F + Send + 'static,
+) -> Result<(), String>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = UnixListener::from_std(listener)
+        .map_err(|error| format!("a socket of the box cannot be listened on: {error}"))?;
+    let (end, connections) = (end.clone(), tasks.clone());
+    tasks.spawn(async move {
+        let own = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = end.cancelled() => return,
+            };
+            match accepted {
+                // Those who are too many are let go at once.
+                Ok((stream, _)) if own.len() < CONNECTIONS => {
+                    let served = own.track_future(serve(stream, end.clone()));
+                    connections.spawn(served);
+                }
+                Ok(_) => {}
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    });
+    Ok(())
 }
 
 /// A session, for those who want to know who calls.

@@ -20,23 +20,26 @@ use model::ports::sandbox::{
 use model::session::{Session, SessionId, Stamp, UnixMillis};
 use model::settings::{Egress, ModelName, Runtime, Secret, SessionSettings};
 use sandbox::LocalSandbox;
-use sessions::{Access, Ports, Rooms, SessionDirs, World};
+use sessions::extras::Unfit;
+use sessions::{Access, Fitting, Ports, Rooms, SessionDirs, World};
 use sha2::Digest as _;
 use tokio::sync::watch;
 
 use crate::config::Environment;
 use crate::config::sessions::{Document, key, resolve};
 use crate::opencode;
+use crate::sessions::extras::{self, Outfitter};
 use crate::sessions::outfit::Outfit;
 use crate::sessions::quay::{Plan, Quays};
-use crate::sessions::settler::not_yet;
 
 /// Where the plugin finds what it seals with.
 const SEAL_KEY: &str = "CALLSIGN_SEAL_KEY";
 /// A box with a network of its own has these for itself.
-const PORTS: Ports = Ports { agent: 4096, model: 4097, mcp: 4098, egress: 4099 };
+pub(super) const PORTS: Ports = Ports { agent: 4096, model: 4097, mcp: 4098, egress: 4099 };
+/// Where programs are sought in a box.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The size of a box's `/tmp`.
-const TMP: u64 = 1 << 30;
+pub(super) const TMP: u64 = 1 << 30;
 /// An agent that has answered nothing for so long is stalled: with the looks in between that is found within 90 s.
 const STALLED: Duration = Duration::from_secs(75);
 
@@ -46,7 +49,7 @@ pub(super) type Boxes = Runtimes<LocalSandbox, Containers>;
 /// The real ones.
 #[derive(Debug)]
 pub(super) struct RealRooms {
-    pub(super) sandbox: Boxes,
+    pub(super) sandbox: Arc<Boxes>,
     /// What holds where a session says nothing.
     pub(super) base: watch::Receiver<Arc<SessionSettings>>,
     /// Nothing is between the agent and this machine, because somebody wrote that.
@@ -57,6 +60,7 @@ pub(super) struct RealRooms {
     pub(super) path: OsString,
     pub(super) quays: Quays,
     pub(super) outfit: Outfit,
+    pub(super) extras: Arc<Outfitter>,
 }
 
 impl Rooms for RealRooms {
@@ -88,7 +92,8 @@ impl Rooms for RealRooms {
         } = settings;
         let place =
             (runtime, self.is_bare(settings), self.network(settings), limits, strict_limits, orphan_grace);
-        let told = (place, command, model, settings.small_model(), egress, mcp_servers);
+        let extras = settings.extras_dir.is_some();
+        let told = (place, command, model, settings.small_model(), egress, mcp_servers, extras);
         let digest = sha2::Sha256::digest(format!("{told:?}"));
         BASE64_URL_SAFE_NO_PAD.encode(digest)
     }
@@ -141,6 +146,14 @@ impl Rooms for RealRooms {
         self.quays.unmoor(session);
     }
 
+    async fn fit(&self, fitting: Fitting<'_>) -> Result<(), Unfit> {
+        self.extras.fit(fitting, self.is_bare(fitting.settings)).await
+    }
+
+    async fn unfit(&self, session: &SessionId) {
+        self.extras.unfit(session).await;
+    }
+
     fn spec(
         &self,
         session: &Session,
@@ -148,7 +161,6 @@ impl Rooms for RealRooms {
         access: &Access,
         directories: &SessionDirs,
     ) -> Result<BoxSpec, String> {
-        not_yet(settings)?;
         let program = opencode::find(&settings.command, &self.path)?.program;
         let ports = access.ports;
         let local = |port: u16| format!("http://127.0.0.1:{port}");
@@ -161,6 +173,9 @@ impl Rooms for RealRooms {
             if bare { host.to_string_lossy().into_owned() } else { boxed.to_owned() }
         };
         env.extend(home(&meta, &inside(&self.outfit.config, CONFIG)));
+        if directories.has_packages() {
+            env.extend(extras::environment(&meta, PATH));
+        }
         env.insert(SEAL_KEY.to_owned(), access.seal.clone());
         if let Egress::Hosts(_) = settings.egress {
             env.extend(proxied(&local(ports.egress)));
@@ -308,7 +323,7 @@ fn home(meta: &str, config: &str) -> [(String, String); 9] {
     [
         ("HOME", meta.to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
-        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+        ("PATH", PATH.to_owned()),
         ("SHELL", "/bin/sh".to_owned()),
         ("TMPDIR", "/tmp".to_owned()),
         ("XDG_CACHE_HOME", format!("{meta}/cache")),

@@ -30,10 +30,10 @@ impl Settler for FromVariables {
         let resolved =
             resolve(&self.base.borrow(), &Variables::new(variables)).map_err(|errors| errors.to_string())?;
         let settings = resolved.settings;
-        not_yet(&settings)?;
         // Said now rather than by the first task.
         opencode::find(&settings.command, &self.path)?;
         let mut warnings: Vec<String> = resolved.warnings.iter().map(ToString::to_string).collect();
+        warnings.extend(extras_doubt(&settings));
         let image = match image {
             None => ImageChoice::Default(settings.image.as_str().to_owned()),
             Some(image) => {
@@ -88,14 +88,13 @@ impl Settler for FromVariables {
     }
 }
 
-/// What a session may not be made with, because it would not get it.
-pub(super) fn not_yet(settings: &SessionSettings) -> Result<(), String> {
-    if settings.extras_dir.is_some() {
-        let problem =
-            "extras are not installed yet; take MCP_RUNTIME_EXTRAS_DIR, or `extras_dir` in [sessions], out";
-        return Err(problem.to_owned());
-    }
-    Ok(())
+/// Said now rather than by the first task. Not refused: a session that has its extras needs the directory no more.
+fn extras_doubt(settings: &SessionSettings) -> Option<String> {
+    let directory = settings.extras_dir.as_ref().filter(|directory| !directory.is_dir())?;
+    Some(format!(
+        "there is no directory {} (MCP_RUNTIME_EXTRAS_DIR, or `extras_dir` in [sessions]); the first task of a new session will fail",
+        directory.display()
+    ))
 }
 
 #[cfg(test)]
@@ -122,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_refused_before_there_is_a_session() {
-        refused(&[("MCP_RUNTIME_EXTRAS_DIR", "/extras")], "MCP_RUNTIME_EXTRAS_DIR");
+        refused(&[("MCP_RUNTIME_EXTRAS_DIR", "extras")], "MCP_RUNTIME_EXTRAS_DIR");
         refused(&[("MCP_OPENCODE_MODEL", "openai/x")], "MCP_OPENCODE_MODEL");
         refused(&[], "npm install");
     }

@@ -16,6 +16,7 @@ mod boxed;
 mod canceled;
 mod engines;
 mod exchange;
+mod extras;
 mod faults;
 mod killed;
 mod lifecycle;

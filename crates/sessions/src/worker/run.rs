@@ -184,6 +184,7 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             dirs: &dirs,
             model: self.run.model.as_deref(),
             fresh,
+            tell: &|line| self.note(log, line),
         };
         let ready = plans.ready().await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
