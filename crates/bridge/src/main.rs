@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bridge::code;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::runtime::Builder;
 
 use args::Plan;
@@ -46,12 +47,7 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let ended = match args::parse(std::env::args_os().skip(1)) {
-        Ok(plan) => live(plan),
-        Err(message) => {
-            Err(Failure { code: code::USAGE, message: format!("{message}\nusage: {}", args::USAGE) })
-        }
-    };
+    let ended = withdraw().and_then(|()| args::parse(std::env::args_os().skip(1)).map_err(misused)).and_then(live);
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {
@@ -60,6 +56,17 @@ fn main() -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Before anything else: COMMAND is the same user, and must neither trace this process nor read its memory or its
+/// environment. COMMAND itself is an ordinary process again as soon as it is executed.
+fn withdraw() -> Result<(), Failure> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|errno| Failure::system("could not keep others out of its memory", &errno.into()))
+}
+
+fn misused(message: String) -> Failure {
+    Failure { code: code::USAGE, message: format!("{message}\nusage: {}", args::USAGE) }
 }
 
 fn live(plan: Plan) -> Result<u8, Failure> {

@@ -19,6 +19,7 @@ use api::tools::{Settled, Settler as _};
 use containers::{ContainerOptions, Containers, Pull, Runtimes};
 use model::Principal;
 use model::ports::sandbox::{Gravity, Level, Sandbox as _, User};
+use model::session::SessionId;
 use model::settings::{BoxIsolation, Runtime, SessionSettings};
 use sandbox::{Groups, KeeperCommand, LocalOptions, LocalSandbox};
 use sessions::{Check, Desk, Engine, Git, Layout, Live, Options, Rooms as _, Terms, Wanted, World};
@@ -61,7 +62,7 @@ pub async fn start(around: Surroundings) -> anyhow::Result<Service> {
     let outfit = Outfit::put_out(&state.file("outfit")).context("what boxes need could not be written")?;
     // Boxes keep their ways out as long as somebody sees to their sessions.
     let quays_end = CancellationToken::new();
-    let sandbox = Arc::new(Runtimes::new(local, Some(containers(&state))));
+    let sandbox = Arc::new(Runtimes::new(local, Some(containers(&state, &live))));
     let extras = Arc::new(Outfitter {
         sandbox: Arc::clone(&sandbox),
         bridge: outfit.bridge.clone(),
@@ -170,7 +171,7 @@ pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsStri
         },
         path: std::env::split_paths(path).collect(),
         level: match settings.isolation {
-            BoxIsolation::Bubblewrap => Level::Bubblewrap,
+            BoxIsolation::Bubblewrap | BoxIsolation::Engine(_) => Level::Bubblewrap,
             BoxIsolation::None => Level::Nothing,
         },
         groups: Groups::Found,
@@ -178,14 +179,19 @@ pub fn local_sandbox(state: &StateDir, settings: &SessionSettings, path: &OsStri
 }
 
 /// The boxes of a state directory that a container engine keeps. None is looked for before there is one to make.
-pub fn containers(state: &StateDir) -> Containers {
+pub fn containers(state: &StateDir, live: &Arc<Live>) -> Containers {
+    let live = Arc::clone(live);
     Containers::new(ContainerOptions {
         root: state.file("containers"),
         owner: owner_of(state),
         places: places(Environment::of_process()),
-        runtime: None,
         pull: Pull::Missing,
-        progress: Arc::new(|name, line| tracing::info!(session = %name, "the image is fetched: {line}")),
+        progress: Arc::new(move |name, line| {
+            tracing::info!(session = %name, "the image is fetched: {line}");
+            if let Ok(session) = SessionId::parse(name.as_str()) {
+                live.say(&session, &format!("the image is fetched: {line}"));
+            }
+        }),
     })
 }
 
@@ -212,7 +218,14 @@ fn check(rooms: Arc<RealRooms>) -> Check {
             };
             let ability = ability.map_err(|error| error.to_string())?;
             let missing = ability.missing.iter().filter(|missing| missing.gravity == Gravity::Refuses);
-            let missing: Vec<String> = missing.map(ToString::to_string).collect();
+            let mut missing: Vec<String> = missing.map(ToString::to_string).collect();
+            let isolation = rooms.base.borrow().isolation.clone();
+            if let (Runtime::Docker, Some(engine), Some(oci)) =
+                (runtime, rooms.sandbox().engine().filter(|_| missing.is_empty()), isolation.oci_runtime())
+            {
+                let lacks = engine.missing_runtime(oci.as_str()).await.map_err(|trouble| trouble.to_string())?;
+                missing.extend(lacks.map(|lacks| lacks.to_string()));
+            }
             if !missing.is_empty() {
                 return Err(missing.join("; "));
             }

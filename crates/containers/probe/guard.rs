@@ -1,6 +1,7 @@
 //! A private engine: everything it has lies in one directory, and whoever started it can be killed at any moment.
 //!
-//! It is told one word a line: `kill` ends the engine as a crash would, `start` starts it again. When its input ends,
+//! It is told one word a line: `kill` ends the engine as a crash would, `start` starts it again, `freeze` and `thaw` let it
+//! hang and go on. When its input ends,
 //! because it was closed or because its owner died, everything is ended and the directory goes.
 
 use std::fs::{self, File};
@@ -29,6 +30,8 @@ pub(crate) fn main(kind: &str, directory: &Path) -> ExitCode {
                 reap();
             }
             "start" => engine = begun(kind, directory),
+            "freeze" => tell(engine.as_ref(), Signal::STOP),
+            "thaw" => tell(engine.as_ref(), Signal::CONT),
             _ => {}
         }
     }
@@ -67,6 +70,8 @@ fn start(kind: &str, directory: &Path) -> io::Result<Child> {
     } else {
         let mut command = Command::new("dockerd");
         command.args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")]);
+        // The same under another name: to see which one is used.
+        command.args(["--add-runtime", "second=/usr/sbin/runc"]);
         command.args(["-H", &socket, "--bridge=none", "--iptables=false", "--ip6tables=false"]);
         if kind == "docker-live" {
             command.arg("--live-restore");
@@ -86,11 +91,17 @@ fn parent(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn end(engine: &mut Option<Child>, signal: Signal) {
-    let Some(mut child) = engine.take() else { return };
-    if let Some(pid) = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0)) {
+fn tell(engine: Option<&Child>, signal: Signal) {
+    let pid = engine.and_then(|child| Pid::from_raw(i32::try_from(child.id()).unwrap_or(0)));
+    if let Some(pid) = pid {
         let _gone = kill_process(pid, signal);
     }
+}
+
+fn end(engine: &mut Option<Child>, signal: Signal) {
+    tell(engine.as_ref(), Signal::CONT);
+    tell(engine.as_ref(), signal);
+    let Some(mut child) = engine.take() else { return };
     for _ in 0..200 {
         if !matches!(child.try_wait(), Ok(None)) {
             return;

@@ -19,7 +19,6 @@ struct Options {
     root: PathBuf,
     owner: String,
     host: String,
-    runtime: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +31,8 @@ enum Request {
     StartMany(Box<BoxSpec>, usize),
     FindAll,
     State(BoxName),
+    /// So many at once.
+    StateMany(BoxName, usize),
     Stop(BoxName, Duration),
     Kill(BoxName),
     Usage(BoxName),
@@ -57,15 +58,14 @@ fn main() -> ExitCode {
 }
 
 async fn serve(options: &str) -> io::Result<()> {
-    let Options { root, owner, host, runtime } = serde_json::from_str(options)?;
+    let Options { root, owner, host } = serde_json::from_str(options)?;
     let told = Arc::new(Mutex::new(Vec::new()));
     let places = Places { docker_host: Some(host), runtime_dir: None };
     let heard = Arc::clone(&told);
     let progress = Arc::new(move |name: &BoxName, line: &str| {
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name}: {line}"));
     });
-    let sandbox =
-        Containers::new(ContainerOptions { root, owner, places, runtime, pull: Pull::Missing, progress });
+    let sandbox = Containers::new(ContainerOptions { root, owner, places, pull: Pull::Missing, progress });
     // Read aside: followers go on while nobody asks.
     let (sender, mut requests) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || {
@@ -115,6 +115,10 @@ async fn answered(sandbox: &Containers, request: Request) -> Result<serde_json::
         }
         Request::FindAll => json(&sandbox.find_all().await?),
         Request::State(name) => json(&sandbox.state(&name).await?),
+        Request::StateMany(name, times) => {
+            let states = (0..times).map(|_| sandbox.state(&name));
+            json(&join_all(states).await.into_iter().collect::<Result<Vec<_>, _>>()?)
+        }
         Request::Stop(name, grace) => json(&sandbox.stop(&name, grace).await?),
         Request::Kill(name) => json(&sandbox.kill(&name).await?),
         Request::Usage(name) => json(&sandbox.usage(&name).await?),

@@ -118,7 +118,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) owner: &'a str,
     pub(crate) facts: &'a Facts,
     pub(crate) us: Us,
-    pub(crate) runtime: Option<&'a str>,
     /// Places for which the image wants volumes.
     pub(crate) volumes: &'a [String],
 }
@@ -196,7 +195,7 @@ fn host(spec: &BoxSpec, plan: &Plan<'_>, mapping: Option<&str>) -> HostConfig {
         auto_remove: Some(false),
         // The bridge is the init.
         init: Some(false),
-        runtime: plan.runtime.map(str::to_owned),
+        runtime: spec.oci_runtime.clone().filter(|_| plan.facts.kind == Kind::Docker),
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
             config: Some(

@@ -15,6 +15,8 @@ use tokio::time::timeout;
 
 /// For what an engine answers from memory. A machine under load takes seconds for milliseconds' work.
 pub(crate) const CALL: Duration = Duration::from_secs(20);
+/// For an engine to say what it is, all in all. It runs programs before it answers.
+const HELLO: Duration = Duration::from_secs(20);
 /// For what it has to do something for.
 pub(crate) const WORK: Duration = Duration::from_mins(1);
 
@@ -44,7 +46,12 @@ impl Places {
         Ok(rootless.chain(rest.map(PathBuf::from)).collect())
     }
 
-    fn socket(&self) -> Result<PathBuf, Trouble> {
+    /// Whether an engine at this address would be used, if it were there.
+    pub(crate) fn name(&self, socket: &Path) -> bool {
+        self.sockets().is_ok_and(|sockets| sockets.iter().any(|path| path == socket))
+    }
+
+    pub(crate) fn socket(&self) -> Result<PathBuf, Trouble> {
         let sockets = self.sockets()?;
         let found = sockets.iter().find(|path| path.exists()).cloned();
         found.ok_or(Trouble::NoEngine(sockets))
@@ -66,6 +73,15 @@ pub enum Trouble {
     Silent(PathBuf, Duration),
     #[error("the container engine at {} answered what cannot be understood ({said}): {fix}", .0.display(), said = .1, fix = self.fix())]
     Broken(PathBuf, Error),
+    /// Of one box, not of the engine at hand.
+    #[error("its box was made by {engine}, and {why}: {fix}", fix = self.fix())]
+    Elsewhere {
+        /// With its address.
+        engine: String,
+        why: String,
+        /// What we keep of the box.
+        record: PathBuf,
+    },
 }
 
 impl Trouble {
@@ -88,6 +104,11 @@ impl Trouble {
                 let service = if path.to_string_lossy().contains("podman") { "podman.socket" } else { "docker" };
                 format!("see what it says (journalctl -u {service}), or start it again (systemctl restart {service})")
             }
+            Self::Elsewhere { record, .. } => format!(
+                "no second box is started beside it; start that engine again, or end the session (terminate_session); \
+                 where the box is gone for good, remove {}",
+                record.display()
+            ),
         }
     }
 
@@ -103,11 +124,12 @@ impl Trouble {
         matches!(self, Self::Broken(_, Error::JsonDataError { message, .. }) if message.contains("unknown variant"))
     }
 
-    /// Nobody who starts a box can do anything about these by trying again.
+    /// Nobody who starts a box can do anything about these by trying again. An engine that is being started has no
+    /// socket yet: whoever waits may get it.
     pub(crate) fn lasts(&self) -> bool {
         match self {
-            Self::NoEngine(_) | Self::NotUnix(_) | Self::Denied(_) => true,
-            Self::Down(..) | Self::Silent(..) | Self::Broken(..) => false,
+            Self::NotUnix(_) | Self::Denied(_) | Self::Elsewhere { .. } => true,
+            Self::NoEngine(_) | Self::Down(..) | Self::Silent(..) | Self::Broken(..) => false,
         }
     }
 }
@@ -133,7 +155,15 @@ pub(crate) enum Fault {
 
 impl Fault {
     pub(crate) fn doing(self, doing: &str) -> SandboxError {
-        SandboxError::System { doing: doing.to_owned(), source: Box::new(self) }
+        let doing = doing.to_owned();
+        match self {
+            Self::Trouble(trouble @ Trouble::Elsewhere { .. }) => SandboxError::Elsewhere(trouble.to_string()),
+            // Also one that lets nobody in: it does so for a moment when it starts.
+            Self::Trouble(trouble) => SandboxError::Away { doing, source: Box::new(trouble) },
+            fault @ (Self::NotFound(_) | Self::Conflict(_) | Self::Refused(_)) => {
+                SandboxError::System { doing, source: Box::new(fault) }
+            }
+        }
     }
 }
 
@@ -146,6 +176,8 @@ pub enum Kind {
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
+    /// The same over restarts, and no other engine's.
+    pub id: String,
     pub kind: Kind,
     pub version: String,
     pub api: String,
@@ -156,6 +188,8 @@ pub struct Facts {
     pub cgroup: u8,
     pub storage: String,
     pub runtimes: Vec<String>,
+    /// What it runs containers with that name none.
+    pub default_runtime: String,
     pub selinux: bool,
     pub holds: Holds,
     /// Who listens on its socket, as far as the kernel knows.
@@ -201,9 +235,16 @@ impl Facts {
             disk: Hold::Watched,
             syscalls: if option("seccomp") && !unconfined { Hold::Enforced } else { Hold::Absent },
         };
+        let root = info.docker_root_dir.clone().unwrap_or_default();
+        let id = match kind {
+            Kind::Docker => info.id.clone().filter(|id| !id.is_empty()).unwrap_or(root),
+            // It makes a new one for each answer. What it has lies in one place.
+            Kind::Podman => format!("podman in {root}"),
+        };
         let mut runtimes: Vec<_> = info.runtimes.iter().flatten().map(|(name, _)| name.clone()).collect();
         runtimes.sort();
         Self {
+            id,
             kind,
             version: version.version.clone().unwrap_or_default(),
             api: version.api_version.clone().unwrap_or_default(),
@@ -212,10 +253,34 @@ impl Facts {
             cgroup,
             storage: info.driver.clone().unwrap_or_default(),
             runtimes,
+            default_runtime: info.default_runtime.clone().unwrap_or_default(),
             selinux: option("selinux"),
             holds,
             pid: None,
         }
+    }
+
+    /// Why it cannot run a container with this.
+    pub(crate) fn lacks(&self, runtime: &str) -> Option<Missing> {
+        let own = Path::new(&self.default_runtime);
+        if own == Path::new(runtime) || own.file_name().is_some_and(|name| name == runtime) {
+            return None;
+        }
+        let (what, fix) = match self.kind {
+            Kind::Docker if self.runtimes.iter().any(|known| known == runtime) => return None,
+            Kind::Docker => (
+                format!("{self} has no runtime {runtime}, but {}", self.runtimes.join(", ")),
+                "install it and tell the engine of it (runtimes in daemon.json), or set `isolation` in [sessions] to one that \
+                 it has"
+                    .to_owned(),
+            ),
+            // It takes the word and does as it always does.
+            Kind::Podman => (
+                format!("{self} runs every container with {}, not with {runtime}", self.default_runtime),
+                format!("make it the engine's own (runtime = \"{runtime}\" in containers.conf), or take `isolation` out of [sessions]"),
+            ),
+        };
+        Some(Missing { what, fix, gravity: Gravity::Refuses })
     }
 
     /// What is not there, and what would bring it.
@@ -254,25 +319,29 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) async fn connect(places: &Places) -> Result<Self, Trouble> {
-        let socket = places.socket()?;
+    pub(crate) async fn connect(socket: PathBuf) -> Result<Self, Trouble> {
+        let silent = Trouble::Silent(socket.clone(), HELLO);
+        timeout(HELLO, Self::agree(socket)).await.unwrap_or(Err(silent))
+    }
+
+    async fn agree(socket: PathBuf) -> Result<Self, Trouble> {
         // Tried by hand first: only so is it known why it fails.
-        let pid = match timeout(CALL, UnixStream::connect(&socket)).await {
-            Err(_) => return Err(Trouble::Silent(socket, CALL)),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+        let pid = match UnixStream::connect(&socket).await {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(Trouble::Denied(socket));
             }
-            Ok(Err(error)) => return Err(Trouble::Down(socket, error)),
-            Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Trouble::NoEngine(vec![socket]));
+            }
+            Err(error) => return Err(Trouble::Down(socket, error)),
+            Ok(stream) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
         };
         let broken = |error| Trouble::Broken(socket.clone(), error);
         let path = socket.to_string_lossy();
         let docker = Docker::connect_with_unix(&path, WORK.as_secs(), API_DEFAULT_VERSION).map_err(broken)?;
-        let agreed = timeout(CALL, docker.negotiate_version()).await;
-        let docker = agreed.map_err(|_| Trouble::Silent(socket.clone(), CALL))?.map_err(broken)?;
-        // Both run programs before they answer.
-        let asked = timeout(WORK, async { Ok((docker.version().await?, docker.info().await?)) }).await;
-        let (version, info) = asked.map_err(|_| Trouble::Silent(socket.clone(), WORK))?.map_err(broken)?;
+        let docker = docker.negotiate_version().await.map_err(broken)?;
+        let version = docker.version().await.map_err(broken)?;
+        let info = docker.info().await.map_err(broken)?;
         Ok(Self { docker, facts: Facts { pid, ..Facts::new(&socket, &version, &info) } })
     }
 

@@ -2,9 +2,12 @@
 //!
 //! A follower begins when a box is started or found, and ends with the box or the daemon. The next daemon's begins anew:
 //! the engine keeps as much of the log as we do.
+//!
+//! Files are written and counted on threads of their own: all followers share one with whatever else the daemon does for
+//! sessions, and a box decides how much there is to do.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +15,7 @@ use beneath::Count;
 use bollard::query_parameters::LogsOptions;
 use futures_util::{Stream, StreamExt as _};
 use model::ports::sandbox::{BoxName, Cause, Hits};
-use tokio::task::{AbortHandle, JoinSet, yield_now};
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::engine::{CALL, Engine};
@@ -21,12 +24,18 @@ use crate::log::Log;
 use crate::shared::Shared;
 use crate::states::{Life, Mine};
 
-/// Entries of a directory that are looked at before anything else gets its turn.
+/// Entries of a directory that are counted before it is looked whether anybody still wants to know.
 const STEP: usize = 500;
 /// Counting takes at most this part of the time …
 const SHARE: u32 = 20;
-/// … and never comes more often than this.
+/// … never comes more often than this …
 const PAUSE: Duration = Duration::from_secs(2);
+/// … and never more seldom: whoever fills the box decides how long a count takes, not when the next one is.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes that a box may print in a second before its follower takes its time. The engine keeps the rest, or drops it.
+const RATE: u32 = 4 << 20;
+/// Pieces of a log that are written together.
+const PIECES: usize = 64;
 /// Before a broken stream is taken up again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// What is told of the end of a log.
@@ -111,15 +120,21 @@ async fn follower(shared: Arc<Shared>, name: BoxName, mine: Mine) {
 
 async fn logs(shared: &Shared, name: &BoxName, mine: &Mine) {
     loop {
-        if let Ok(engine) = shared.engine().await {
-            write(&engine, &shared.record(name).log(), &mine.id, Follow::Yes).await;
+        let keeper = shared.keeper(name).await;
+        if let Ok(engine) = &keeper {
+            write(engine, &shared.record(name).log(), &mine.id, Follow::Yes).await;
         }
         // An engine that went away says nothing of its boxes; one that forgot the box does.
         match shared.look_at(name, &mine.id).await {
             Ok(None) => return,
             Ok(Some(mine)) if mine.life != Life::Running => return,
             Ok(Some(_)) => {}
-            Err(_) => shared.disconnect().await,
+            // A broken stream may be all that is seen of an engine that went.
+            Err(_) => {
+                if let Ok(engine) = &keeper {
+                    shared.engines.leave(engine).await;
+                }
+            }
         }
         sleep(AGAIN).await;
     }
@@ -133,10 +148,20 @@ pub(crate) enum Follow {
 
 /// Writes all that the engine has of a log, from its beginning.
 pub(crate) async fn write(engine: &Engine, path: &Path, id: &str, follow: Follow) {
-    let Ok(mut log) = Log::begin(path.to_owned()) else { return };
-    let mut pieces = std::pin::pin!(stream(engine, id, follow, "all"));
-    while let Some(piece) = pieces.next().await {
-        log.write(&piece);
+    let path = path.to_owned();
+    let Ok(Ok(mut log)) = spawn_blocking(|| Log::begin(path)).await else { return };
+    let mut pieces = std::pin::pin!(stream(engine, id, follow, "all").ready_chunks(PIECES));
+    while let Some(pieces) = pieces.next().await {
+        let bytes = pieces.iter().map(bytes::Bytes::len).sum::<usize>();
+        let written = spawn_blocking(move || {
+            pieces.iter().for_each(|piece| log.write(piece));
+            log
+        });
+        let Ok(back) = written.await else { return };
+        log = back;
+        if follow == Follow::Yes {
+            sleep(Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(RATE) / RATE).await;
+        }
     }
 }
 
@@ -178,23 +203,32 @@ async fn watch(shared: &Shared, name: &BoxName, mine: &Mine) {
         let since = Instant::now();
         shared.sights.of(mine);
         if let Some(most) = mine.kept.limits.disk
-            && let Some(bytes) = count(mine).await
+            && let Some(bytes) = count(mine, most).await
         {
             shared.sights.disk(&mine.id, bytes, bytes > most);
             if bytes > most && shared.end_for(name, mine, Cause::Disk).await {
                 return std::future::pending().await;
             }
         }
-        sleep(PAUSE.max(since.elapsed() * SHARE)).await;
+        sleep((since.elapsed() * SHARE).clamp(PAUSE, LONGEST_PAUSE)).await;
     }
 }
 
-async fn count(mine: &Mine) -> Option<u64> {
-    let mut count = Count::new(&[&mine.kept.workspace, &mine.kept.meta]).ok()?;
-    loop {
-        if let Some(bytes) = count.step(STEP) {
-            return Some(bytes);
+async fn count(mine: &Mine, most: u64) -> Option<u64> {
+    let directories = [mine.kept.workspace.clone(), mine.kept.meta.clone()];
+    // Let go of with this future.
+    let wanted = Arc::new(());
+    let asked = Arc::downgrade(&wanted);
+    let counting = spawn_blocking(move || {
+        let mut count = Count::new(&directories.each_ref().map(PathBuf::as_path), most).ok()?;
+        while asked.strong_count() > 0 {
+            if let Some(bytes) = count.step(STEP) {
+                return Some(bytes);
+            }
         }
-        yield_now().await;
-    }
+        None
+    });
+    let counted = counting.await.ok().flatten();
+    drop(wanted);
+    counted
 }

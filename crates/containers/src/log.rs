@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Two files of this size at most: the current one and the one before.
@@ -25,15 +25,22 @@ impl Log {
     /// A full disk costs the log, not the box.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let length = u64::try_from(bytes.len()).unwrap_or(0);
-        if self.size + length > LARGEST && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok() {
+        // Somebody may have begun it anew meanwhile: then this one is nobody's any more, and puts nothing aside.
+        let full = self.size + length > LARGEST && self.is_current();
+        if full && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok() {
             if let Ok(file) = fresh(&self.path) {
                 self.file = file;
             }
             self.size = 0;
         }
-        if self.file.write_all(bytes).is_ok() {
+        if self.size + length <= 2 * LARGEST && self.file.write_all(bytes).is_ok() {
             self.size += length;
         }
+    }
+
+    fn is_current(&self) -> bool {
+        let (ours, there) = (self.file.metadata(), fs::metadata(&self.path));
+        ours.is_ok_and(|ours| there.is_ok_and(|there| (ours.dev(), ours.ino()) == (there.dev(), there.ino())))
     }
 }
 

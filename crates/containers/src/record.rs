@@ -15,6 +15,16 @@ pub(crate) struct Record(PathBuf);
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "open as long as the lock is held")] File);
 
+/// Which engine was told to make the box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) socket: PathBuf,
+    /// As in `Facts`.
+    pub(crate) id: String,
+    /// For a person.
+    pub(crate) called: String,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     container: String,
@@ -32,9 +42,17 @@ impl Record {
         self.0.is_dir()
     }
 
-    /// Whether there is one of any box.
-    pub(crate) fn any(root: &Path) -> bool {
-        fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some())
+    /// The boxes of which there is one.
+    pub(crate) fn all(root: &Path) -> Vec<BoxName> {
+        let entries = fs::read_dir(root).into_iter().flatten().flatten();
+        let mut names: Vec<_> =
+            entries.filter_map(|entry| BoxName::new(entry.file_name().to_str()?).ok()).collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     pub(crate) fn make(&self) -> io::Result<()> {
@@ -72,14 +90,27 @@ impl Record {
         }
     }
 
+    /// Written before the container is made: whoever is killed in between leaves none, and whoever looks looks there.
+    pub(crate) fn keep_made(&self, made: &Made) -> io::Result<()> {
+        self.write("engine.json", made)
+    }
+
+    /// None of a box that was never made, or before this was written down: then it is at the engine at hand.
+    pub(crate) fn made(&self) -> Option<Made> {
+        serde_json::from_slice(&fs::read(self.0.join("engine.json")).ok()?).ok()
+    }
+
     /// Written before the container is ended: whoever is killed in between leaves a box that runs, with a note.
     pub(crate) fn note(&self, container: &str, cause: Cause) -> io::Result<()> {
+        self.write("note.json", &Note { container: container.to_owned(), cause })
+    }
+
+    fn write(&self, name: &str, what: &impl Serialize) -> io::Result<()> {
         self.make()?;
-        let bytes = serde_json::to_vec(&Note { container: container.to_owned(), cause })?;
-        let path = self.0.join("note.json");
+        let path = self.0.join(name);
         let next = path.with_extension("next");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-        file.write_all(&bytes)?;
+        file.write_all(&serde_json::to_vec(what)?)?;
         fs::rename(next, path)
     }
 

@@ -54,7 +54,7 @@ impl<L: Sandbox, E: Sandbox + Keeps> Runtimes<L, E> {
         let Some(engine) = self.engine.as_ref().filter(|engine| engine.keeps(name)) else { return Ok(None) };
         Ok(match self.local.state(name).await? {
             BoxState::Absent => Some(engine),
-            BoxState::Starting | BoxState::Running(_) | BoxState::Ended(_) => None,
+            BoxState::Starting | BoxState::Running(_) | BoxState::Ended(_) | BoxState::Unknown => None,
         })
     }
 }
@@ -65,7 +65,7 @@ async fn vacated(other: &impl Sandbox, name: &BoxName) -> Result<Option<Started>
     match other.state(name).await? {
         BoxState::Absent => Ok(None),
         BoxState::Running(info) => Ok(Some(Started { info, how: How::Found })),
-        BoxState::Starting => Err(SandboxError::Runs),
+        BoxState::Starting | BoxState::Unknown => Err(SandboxError::Runs),
         BoxState::Ended(_) => other.forget(name).await.map(|()| None),
     }
 }

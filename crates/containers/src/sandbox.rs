@@ -6,23 +6,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bollard::models::ContainerStatsResponse;
+use bollard::models::{ContainerInspectResponse, ContainerStatsResponse};
 use bollard::query_parameters::{CreateContainerOptions, ListContainersOptions, StatsOptions};
 use futures_util::StreamExt as _;
 use model::ports::sandbox::{
-    Ability, BoxName, BoxSpec, BoxState, Cause, Gravity, Hold, Holds, How, Level, Missing, Sandbox,
+    Ability, BoxName, BoxSpec, BoxState, Cause, Hold, Holds, How, Level, Missing, Sandbox,
     SandboxError, Started, Strictness, Usage, User,
 };
 use rustix::fs::{Gid, Mode, OFlags, Uid};
-use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-use crate::body::{BOX, MOST_VOLUMES, OWNER, Plan, Us, body, container_name, not_enforced, refusal};
-use crate::engine::{CALL, Engine, Facts, Fault, Places, Trouble, WORK};
+use crate::body::{BOX, OWNER, Plan, Us, body, container_name, not_enforced, refusal};
+use crate::engine::{CALL, Engine, Facts, Fault, Kind, Places, Trouble, WORK};
+use crate::engines::Engines;
+use crate::fetch::{Fetches, absent, volumes};
 use crate::follow::{Follow, Followers, Sights, write};
 use crate::image::{self, Build, Built, ImageError};
 use crate::properties::{Properties, properties};
-use crate::record::{Lock, Record};
+use crate::record::{Lock, Made, Record};
 use crate::runtimes::Keeps;
 use crate::shared::{Look, Shared};
 use crate::states::{Life, Mine, at_once, mine};
@@ -35,7 +36,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Of a box that is about to end.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// Told of each line while an image is fetched for a box.
+/// For an engine to say which boxes it has, when a daemon starts. Nobody waits longer for it; see [`BoxState::Unknown`].
+const FIND: Duration = Duration::from_secs(2);
+
+/// Told of what is going on while an image is fetched for a box: a line every few seconds.
 pub type Progress = Arc<dyn Fn(&BoxName, &str) + Send + Sync>;
 
 #[derive(Clone)]
@@ -45,20 +49,17 @@ pub struct ContainerOptions {
     /// Whose boxes these are: letters and digits.
     pub owner: String,
     pub places: Places,
-    /// Another runtime than the engine's default: `runsc`, `kata`.
-    pub runtime: Option<String>,
     pub pull: Pull,
     pub progress: Progress,
 }
 
 impl fmt::Debug for ContainerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { root, owner, places, runtime, pull, progress: _ } = self;
+        let Self { root, owner, places, pull, progress: _ } = self;
         f.debug_struct("ContainerOptions")
             .field("root", root)
             .field("owner", owner)
             .field("places", places)
-            .field("runtime", runtime)
             .field("pull", pull)
             .finish_non_exhaustive()
     }
@@ -79,20 +80,28 @@ pub struct Containers {
 
 impl Containers {
     pub fn new(options: ContainerOptions) -> Self {
-        let shared = Shared { options, engine: Mutex::new(None), sights: Sights::default() };
+        let (engines, fetches, sights) = (Engines::default(), Fetches::default(), Sights::default());
+        let shared = Shared { options, engines, fetches, sights };
         Self { shared: Arc::new(shared), followers: Followers::default() }
     }
 
     /// Which engine this is, and what it says of itself.
     pub async fn facts(&self) -> Result<Facts, Trouble> {
         // Asked anew: whoever wants to know has perhaps just changed it.
-        self.shared.disconnect().await;
-        self.shared.engine().await.map(|engine| engine.facts.clone())
+        let socket = self.shared.options.places.socket()?;
+        self.shared.engines.anew(&socket).await.map(|engine| engine.facts.clone())
+    }
+
+    /// Whether the engine can run containers with this, and what to do where it cannot.
+    pub async fn missing_runtime(&self, runtime: &str) -> Result<Option<Missing>, Trouble> {
+        let known = self.shared.at_hand().await?.facts.lacks(runtime);
+        // It may have been told of it since.
+        if known.is_none() { Ok(None) } else { self.facts().await.map(|facts| facts.lacks(runtime)) }
     }
 
     /// Whether the engine has this image, and what to do where it does not.
     pub async fn missing_image(&self, image: &str) -> Result<Option<Missing>, Trouble> {
-        let engine = self.shared.engine().await?;
+        let engine = self.shared.at_hand().await?;
         match image::find(&engine, image).await {
             Ok(Some(_)) => Ok(None),
             Ok(None) => Ok(Some(absent(image))),
@@ -107,14 +116,14 @@ impl Containers {
         build: Build,
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Built, ImageError> {
-        let engine = self.shared.engine().await?;
+        let engine = self.shared.at_hand().await?;
         image::build(&engine, build, tell).await
     }
 
     /// The twelve properties of a box's container, as the engine tells them. None if there is none of ours.
     pub async fn properties(&self, name: &BoxName) -> Result<Option<Properties>, SandboxError> {
         let doing = "read the properties of a box";
-        let engine = self.shared.engine().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
+        let engine = self.shared.keeper(name).await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
         let Look::Mine(mine) = self.shared.look(name).await.map_err(|fault| fault.doing(doing))? else {
             return Ok(None);
         };
@@ -149,36 +158,6 @@ impl Containers {
         }
     }
 
-    /// The image, fetched if need be: which volumes it wants.
-    async fn image(&self, engine: &Engine, name: &BoxName, image: &str) -> Result<Vec<String>, SandboxError> {
-        let found = image::find(engine, image).await.map_err(|fault| fault.doing("look for the image"))?;
-        let found = match found {
-            Some(found) => found,
-            None if self.shared.options.pull == Pull::Never || image::is_local(image) => {
-                return Err(SandboxError::Unable(vec![absent(image)]));
-            }
-            None => {
-                let tell = |line: &str| (self.shared.options.progress)(name, line);
-                match image::pull(engine, image, &tell).await {
-                    Ok(()) => {}
-                    Err(Fault::Trouble(trouble)) => return Err(Fault::from(trouble).doing("fetch the image")),
-                    Err(fault) => {
-                        let what = format!("the image {image} is not there and cannot be fetched ({fault})");
-                        return Err(SandboxError::Unable(vec![Missing { what, ..absent(image) }]));
-                    }
-                }
-                let found =
-                    image::find(engine, image).await.map_err(|fault| fault.doing("look for the image"))?;
-                found.ok_or_else(|| SandboxError::Unable(vec![absent(image)]))?
-            }
-        };
-        let volumes = found.config.and_then(|config| config.volumes).unwrap_or_default();
-        if volumes.len() > MOST_VOLUMES {
-            return Err(SandboxError::BadSpec(format!("the image {image} has {} volumes", volumes.len())));
-        }
-        Ok(volumes)
-    }
-
     /// With the lock: away with what was left, by us or by a starter who died.
     async fn clear(&self, name: &BoxName) -> Result<(), SandboxError> {
         let until = Instant::now() + START;
@@ -192,7 +171,7 @@ impl Containers {
                     )));
                 }
                 Look::Mine(mine) => {
-                    self.shared.remove(&mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
+                    self.shared.remove(name, &mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
                 }
             }
             if Instant::now() > until {
@@ -206,27 +185,35 @@ impl Containers {
     async fn make(&self, engine: &Engine, spec: &BoxSpec) -> Result<Mine, SandboxError> {
         let options = &self.shared.options;
         let image = spec.image.as_deref().unwrap_or_default();
-        let volumes = self.image(engine, &spec.name, image).await?;
-        let (facts, runtime) = (&engine.facts, options.runtime.as_deref());
+        let volumes = volumes(&self.shared, engine, &spec.name, image).await?;
+        let facts = &engine.facts;
         let us = Us::beside(facts);
         if us.user.uid == 0 && !facts.rootless {
             give(spec).map_err(|error| system("give the box its directories", error))?;
         }
-        let plan = Plan { owner: &options.owner, facts, us, runtime, volumes: &volumes };
+        let plan = Plan { owner: &options.owner, facts, us, volumes: &volumes };
         let wanted = Properties::wanted(spec, &plan);
+        let made = Made {
+            socket: facts.socket.clone(),
+            id: facts.id.clone(),
+            called: format!("{:?} {}", facts.kind, facts.version),
+        };
+        let kept = self.shared.record(&spec.name).keep_made(&made);
+        kept.map_err(|error| system("note which engine makes a box", error))?;
         let called = container_name(&options.owner, &spec.name);
         let create = CreateContainerOptions { name: Some(called), platform: String::new() };
         let created = engine.docker.create_container(Some(create), body(spec, image, &plan));
-        let created = self.shared.fault(engine.call(WORK, created).await).await.map_err(unmade)?;
+        let created = self.shared.fault(engine, engine.call(WORK, created).await).await.map_err(unmade)?;
         let inspected = engine.call(CALL, engine.docker.inspect_container(&created.id, None)).await;
         let inspected = inspected.map_err(|fault| fault.doing("look at a new box"))?;
         let Some(made) = mine(&options.owner, &spec.name, &inspected) else {
             return Err(SandboxError::NotStarted("the engine did not keep its labels".to_owned()));
         };
-        let differences = properties(&inspected).differences(&wanted);
+        let mut differences = properties(&inspected).differences(&wanted);
+        differences.extend(other_runtime(spec, facts, &inspected));
         if !differences.is_empty() {
             self.shared
-                .remove(&made)
+                .remove(&spec.name, &made)
                 .await
                 .map_err(|fault| fault.doing("remove a box that was not made as asked for"))?;
             let words = differences.join("; ");
@@ -235,13 +222,13 @@ impl Containers {
             )));
         }
         let started = engine.call(WORK, engine.docker.start_container(&made.id, None)).await;
-        if let Err(fault) = self.shared.fault(started).await {
+        if let Err(fault) = self.shared.fault(engine, started).await {
             return Err(match fault {
                 // Nobody knows whether it did. The next start finds it, or clears it.
                 Fault::Trouble(_) => fault.doing("start a box"),
                 Fault::NotFound(words) | Fault::Conflict(words) | Fault::Refused(words) => {
                     self.shared
-                        .remove(&made)
+                        .remove(&spec.name, &made)
                         .await
                         .map_err(|fault| fault.doing("remove a box that did not start"))?;
                     SandboxError::NotStarted(words)
@@ -261,11 +248,11 @@ impl Containers {
         record.note(&mine.id, Cause::Asked).map_err(|error| system("note that a box was stopped", error))?;
         let mut gone = false;
         if let Some(grace) = grace {
-            self.shared.signal(&mine, "SIGTERM").await.map_err(|fault| fault.doing(doing))?;
+            self.shared.signal(name, &mine, "SIGTERM").await.map_err(|fault| fault.doing(doing))?;
             gone = self.gone(name, &mine, grace).await?;
         }
         if !gone {
-            self.shared.signal(&mine, "SIGKILL").await.map_err(|fault| fault.doing(doing))?;
+            self.shared.signal(name, &mine, "SIGKILL").await.map_err(|fault| fault.doing(doing))?;
             gone = self.gone(name, &mine, END).await?;
         }
         if !gone {
@@ -273,7 +260,7 @@ impl Containers {
         }
         // Its follower may lag behind; from here on the log is whole.
         self.followers.leave(&mine.id).await;
-        if let Ok(engine) = self.shared.engine().await {
+        if let Ok(engine) = self.shared.keeper(name).await {
             let _late = timeout(CALL, write(&engine, &record.log(), &mine.id, Follow::No)).await;
         }
         self.state(name).await
@@ -321,6 +308,39 @@ impl Containers {
         self.shared.record(name).is_starting().map_err(|error| system("look for who starts a box", error))
     }
 
+    /// Those that the engine at hand has, and those that were made elsewhere.
+    async fn found(&self) -> Result<Vec<(BoxName, BoxState)>, SandboxError> {
+        let doing = "list the boxes";
+        let engine = self.shared.at_hand().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
+        let label = format!("{OWNER}={}", self.shared.options.owner);
+        let filters = Some([("label".to_owned(), vec![label])].into());
+        let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
+        let listed = engine.call(CALL, engine.docker.list_containers(Some(options))).await;
+        let listed = self.shared.fault(&engine, listed).await.map_err(|fault| fault.doing(doing))?;
+        let labels = listed.iter().filter_map(|container| container.labels.as_ref()?.get(BOX));
+        let mut names: Vec<BoxName> = labels.filter_map(|name| BoxName::new(name.as_str()).ok()).collect();
+        names.extend(Record::all(&self.shared.options.root));
+        names.sort();
+        names.dedup();
+        let mut found = Vec::new();
+        for name in names {
+            // By name: one that only has our labels is not there.
+            let state = match self.look(&name).await {
+                Ok(look) => self.state_of(&name, look).await?,
+                Err(error @ SandboxError::Elsewhere(_)) => {
+                    tracing::warn!(%name, "a box cannot be found: {error}");
+                    continue;
+                }
+                Err(SandboxError::Away { .. }) => BoxState::Unknown,
+                Err(error) => return Err(error),
+            };
+            if state != BoxState::Absent {
+                found.push((name, state));
+            }
+        }
+        Ok(found)
+    }
+
     async fn state_of(&self, name: &BoxName, look: Look) -> Result<BoxState, SandboxError> {
         let starting = self.starting(name)?;
         let mine = match look {
@@ -349,7 +369,7 @@ impl Keeps for Containers {
     }
 
     fn keeps_any(&self) -> bool {
-        Record::any(&self.shared.options.root)
+        !Record::all(&self.shared.options.root).is_empty()
     }
 }
 
@@ -371,13 +391,7 @@ fn give(spec: &BoxSpec) -> io::Result<()> {
 impl Sandbox for Containers {
     async fn probe(&self) -> Result<Ability, SandboxError> {
         let (holds, missing) = match self.facts().await {
-            Ok(facts) => {
-                let mut missing = facts.missing();
-                missing.extend(
-                    self.shared.options.runtime.as_ref().and_then(|runtime| unknown(runtime, &facts)),
-                );
-                (facts.holds, missing)
-            }
+            Ok(facts) => (facts.holds, facts.missing()),
             Err(trouble) => (NOTHING, vec![trouble.missing()]),
         };
         Ok(Ability { level: Level::Container, holds, missing })
@@ -387,7 +401,7 @@ impl Sandbox for Containers {
         if let Some(reason) = refusal(&spec) {
             return Err(SandboxError::BadSpec(reason));
         }
-        let engine = match self.shared.engine().await {
+        let engine = match self.shared.at_hand().await {
             Ok(engine) => engine,
             Err(trouble) if trouble.lasts() => return Err(SandboxError::Unable(vec![trouble.missing()])),
             Err(trouble) => return Err(Fault::from(trouble).doing("reach the container engine")),
@@ -401,6 +415,12 @@ impl Sandbox for Containers {
                 return Ok(found(&mine));
             }
         };
+        if let Some(runtime) = &spec.oci_runtime
+            && let Some(missing) =
+                self.missing_runtime(runtime).await.map_err(|trouble| Fault::from(trouble).doing("ask for a runtime"))?
+        {
+            return Err(SandboxError::Unable(vec![missing]));
+        }
         let lax = not_enforced(&spec.limits, engine.facts.holds);
         if spec.strictness == Strictness::Strict && !lax.is_empty() {
             return Err(SandboxError::NotEnforced(lax));
@@ -426,27 +446,14 @@ impl Sandbox for Containers {
     }
 
     async fn find_all(&self) -> Result<Vec<(BoxName, BoxState)>, SandboxError> {
-        let doing = "list the boxes";
-        let engine = self.shared.engine().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
-        let label = format!("{OWNER}={}", self.shared.options.owner);
-        let filters = Some([("label".to_owned(), vec![label])].into());
-        let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
-        let listed = engine.call(CALL, engine.docker.list_containers(Some(options))).await;
-        let listed = self.shared.fault(listed).await.map_err(|fault| fault.doing(doing))?;
-        let labels = listed.iter().filter_map(|container| container.labels.as_ref()?.get(BOX));
-        let mut names: Vec<BoxName> = labels.filter_map(|name| BoxName::new(name.as_str()).ok()).collect();
-        names.sort();
-        names.dedup();
-        let mut found = Vec::new();
-        for name in names {
-            // By name: one that only has our labels is not there.
-            let look = self.look(&name).await?;
-            let state = self.state_of(&name, look).await?;
-            if state != BoxState::Absent {
-                found.push((name, state));
-            }
-        }
-        Ok(found)
+        let why = match timeout(FIND, self.found()).await {
+            Ok(Err(error @ SandboxError::Away { .. })) => told(&error),
+            Ok(done) => return done,
+            Err(_) => format!("it did not answer within {} s", FIND.as_secs()),
+        };
+        let all = Record::all(&self.shared.options.root);
+        tracing::warn!(boxes = all.len(), "the container engine does not say which boxes it has: {why}");
+        Ok(all.into_iter().map(|name| (name, BoxState::Unknown)).collect())
     }
 
     async fn state(&self, name: &BoxName) -> Result<BoxState, SandboxError> {
@@ -468,10 +475,10 @@ impl Sandbox for Containers {
             return Ok(None);
         }
         let doing = "ask what a box uses";
-        let engine = self.shared.engine().await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
+        let engine = self.shared.keeper(name).await.map_err(|trouble| Fault::from(trouble).doing(doing))?;
         let options = StatsOptions { stream: false, one_shot: true };
         let first = async { engine.docker.stats(&mine.id, Some(options)).next().await.transpose() };
-        let stats = match self.shared.fault(engine.call(CALL, first).await).await {
+        let stats = match self.shared.fault(&engine, engine.call(CALL, first).await).await {
             Ok(stats) => stats,
             // It has ended meanwhile.
             Err(Fault::NotFound(_) | Fault::Conflict(_)) => None,
@@ -484,7 +491,7 @@ impl Sandbox for Containers {
         let record = self.shared.record(name);
         let Ok(_lock) = self.turn(name).await? else { return Err(SandboxError::Runs) };
         if let Look::Mine(mine) = self.look(name).await? {
-            self.shared.remove(&mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
+            self.shared.remove(name, &mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
         }
         record.remove().map_err(|error| system("forget the box", error))
     }
@@ -498,21 +505,15 @@ const NOTHING: Holds = Holds {
     syscalls: Hold::Absent,
 };
 
-fn absent(image: &str) -> Missing {
-    let fix = if image::is_local(image) {
-        "make it with `callsign image build`".to_owned()
-    } else {
-        format!("fetch it (docker pull {image}), name another one, or make one with `callsign image build`")
-    };
-    Missing { what: format!("the image {image} is not there"), fix, gravity: Gravity::Refuses }
+/// An engine may take the name of a runtime and do as it always does.
+fn other_runtime(spec: &BoxSpec, facts: &Facts, inspect: &ContainerInspectResponse) -> Option<String> {
+    let wanted = spec.oci_runtime.as_deref().filter(|_| facts.kind == Kind::Docker)?;
+    let found = inspect.host_config.as_ref().and_then(|host| host.runtime.as_deref()).unwrap_or_default();
+    (found != wanted).then(|| format!("runtime is {found:?}, not {wanted:?}"))
 }
 
-fn unknown(runtime: &str, facts: &Facts) -> Option<Missing> {
-    (!facts.runtimes.iter().any(|known| known == runtime)).then(|| Missing {
-        what: format!("{facts} has no runtime {runtime}, but {}", facts.runtimes.join(", ")),
-        fix: "install it and tell the engine of it (runtimes in daemon.json or containers.conf)".to_owned(),
-        gravity: Gravity::Refuses,
-    })
+fn told(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 fn unmade(fault: Fault) -> SandboxError {

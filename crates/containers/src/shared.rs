@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use bollard::models::{ContainerConfig, ContainerInspectResponse, ContainerState, ContainerStateStatusEnum};
 use bollard::query_parameters::{KillContainerOptions, ListContainersOptions, RemoveContainerOptions};
 use model::ports::sandbox::{BoxInfo, BoxName, Cause, Ending, Level};
-use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::body::container_name;
 use crate::engine::{CALL, Engine, Fault, Trouble, WORK};
+use crate::engines::Engines;
+use crate::fetch::Fetches;
 use crate::follow::{Sights, tail};
-use crate::record::Record;
+use crate::record::{Made, Record};
 use crate::sandbox::ContainerOptions;
 use crate::states::{Life, Mine, ending, mine};
 
@@ -24,7 +25,8 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: ContainerOptions,
-    pub(crate) engine: Mutex<Option<Arc<Engine>>>,
+    pub(crate) engines: Engines,
+    pub(crate) fetches: Fetches,
     pub(crate) sights: Sights,
 }
 
@@ -38,25 +40,44 @@ pub(crate) enum Look {
 }
 
 impl Shared {
-    /// The engine, asked once what it is, and again after it was away.
-    pub(crate) async fn engine(&self) -> Result<Arc<Engine>, Trouble> {
-        let mut engine = self.engine.lock().await;
-        if let Some(engine) = &*engine {
-            return Ok(Arc::clone(engine));
+    /// The engine that makes boxes now.
+    pub(crate) async fn at_hand(&self) -> Result<Arc<Engine>, Trouble> {
+        self.engines.at(&self.options.places.socket()?).await
+    }
+
+    /// The engine that has this box, or would get it. A box is never sought where it was not made: there it would be
+    /// missing, and be taken for gone.
+    pub(crate) async fn keeper(&self, name: &BoxName) -> Result<Arc<Engine>, Trouble> {
+        let Some(made) = self.record(name).made() else { return self.at_hand().await };
+        match self.engines.at(&made.socket).await {
+            Ok(engine) if engine.facts.id == made.id => Ok(engine),
+            Ok(engine) => {
+                Err(self.elsewhere(name, made, format!("another engine answers there now, {}", engine.facts)))
+            }
+            Err(trouble) => Err(self.away(name, trouble)),
         }
-        let found = Arc::new(Engine::connect(&self.options.places).await?);
-        *engine = Some(Arc::clone(&found));
-        Ok(found)
     }
 
-    /// The engine may come back as another version.
-    pub(crate) async fn disconnect(&self) {
-        *self.engine.lock().await = None;
+    /// An engine that would be asked anyway may be back any moment; another one is nobody's to wait for.
+    fn away(&self, name: &BoxName, trouble: Trouble) -> Trouble {
+        match self.record(name).made() {
+            Some(made) if !trouble.lasts() && !self.options.places.name(&made.socket) => {
+                let why = format!("it is not the one at hand and cannot be asked ({})", trouble.missing().what);
+                self.elsewhere(name, made, why)
+            }
+            Some(_) | None => trouble,
+        }
     }
 
-    pub(crate) async fn fault<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+    fn elsewhere(&self, name: &BoxName, made: Made, why: String) -> Trouble {
+        let Made { socket, id, called } = made;
+        let engine = format!("{called} at unix://{} (id {id})", socket.display());
+        Trouble::Elsewhere { engine, why, record: self.record(name).path().to_owned() }
+    }
+
+    pub(crate) async fn fault<T>(&self, engine: &Engine, result: Result<T, Fault>) -> Result<T, Fault> {
         if matches!(result, Err(Fault::Trouble(_))) {
-            self.disconnect().await;
+            self.engines.leave(engine).await;
         }
         result
     }
@@ -66,7 +87,7 @@ impl Shared {
     }
 
     pub(crate) async fn look(&self, name: &BoxName) -> Result<Look, Fault> {
-        let engine = self.engine().await?;
+        let engine = self.keeper(name).await?;
         let called = container_name(&self.options.owner, name);
         let until = Instant::now() + BETWEEN;
         loop {
@@ -84,7 +105,11 @@ impl Shared {
                 Err(Fault::Trouble(trouble)) if trouble.is_between() => {
                     return self.look_in_list(&engine, name).await;
                 }
-                Err(fault) => return self.fault(Err(fault)).await,
+                Err(Fault::Trouble(trouble)) => {
+                    self.engines.leave(&engine).await;
+                    return Err(self.away(name, trouble).into());
+                }
+                Err(fault) => return Err(fault),
             }
         }
     }
@@ -122,11 +147,11 @@ impl Shared {
     }
 
     /// Whether it was told. One that has ended meanwhile need not be.
-    pub(crate) async fn signal(&self, mine: &Mine, signal: &str) -> Result<(), Fault> {
-        let engine = self.engine().await?;
+    pub(crate) async fn signal(&self, name: &BoxName, mine: &Mine, signal: &str) -> Result<(), Fault> {
+        let engine = self.keeper(name).await?;
         let options = KillContainerOptions { signal: signal.to_owned() };
         let told = engine.call(WORK, engine.docker.kill_container(&mine.id, Some(options))).await;
-        match self.fault(told).await {
+        match self.fault(&engine, told).await {
             Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => Ok(()),
             // Older engines say it with another number.
             Err(Fault::Refused(words))
@@ -144,7 +169,7 @@ impl Shared {
         if let Err(error) = noted {
             tracing::warn!(%name, %error, "why a box is ended could not be noted");
         }
-        match self.signal(mine, "SIGKILL").await {
+        match self.signal(name, mine, "SIGKILL").await {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(%name, %error, "a box with too much on its disk could not be ended");
@@ -153,11 +178,11 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn remove(&self, mine: &Mine) -> Result<(), Fault> {
-        let engine = self.engine().await?;
+    pub(crate) async fn remove(&self, name: &BoxName, mine: &Mine) -> Result<(), Fault> {
+        let engine = self.keeper(name).await?;
         let options = RemoveContainerOptions { v: true, force: true, link: false };
         let gone = engine.call(WORK, engine.docker.remove_container(&mine.id, Some(options))).await;
-        match self.fault(gone).await {
+        match self.fault(&engine, gone).await {
             // Somebody removes it already.
             Ok(()) | Err(Fault::NotFound(_) | Fault::Conflict(_)) => {
                 self.sights.forget(&mine.id);
@@ -180,7 +205,7 @@ impl Shared {
     }
 
     pub(crate) async fn ending(&self, name: &BoxName, mine: &Mine) -> Result<Ending, Fault> {
-        let engine = self.engine().await?;
+        let engine = self.keeper(name).await?;
         let noted = self.record(name).noted(&mine.id);
         let message = if mine.life == Life::Made { None } else { tail(&engine, &mine.id).await };
         Ok(ending(mine, noted, self.sights.of(mine).hits, message))

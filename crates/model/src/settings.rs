@@ -41,7 +41,6 @@ pub struct SessionSettings {
     pub poll_interval: Duration,
     /// Absolute. What is in it goes into every new session.
     pub extras_dir: Option<PathBuf>,
-    /// For [`Runtime::Local`].
     pub isolation: BoxIsolation,
     /// How many boxes are started before anybody asks for one; at most `max_hot`.
     pub warm: usize,
@@ -403,29 +402,78 @@ impl Egress {
     }
 }
 
-/// What keeps a local box apart from the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What keeps a box apart from the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoxIsolation {
+    /// A local box has bubblewrap, a container what its engine runs containers with.
     Bubblewrap,
-    /// Nothing. Only where a person wrote it.
+    /// A local box has nothing. Only where a person wrote it. A container is as above.
     None,
+    /// A container has this runtime of its engine; a local box is as above.
+    Engine(OciRuntime),
 }
 
 impl BoxIsolation {
-    pub const ALL: [Self; 2] = [Self::Bubblewrap, Self::None];
+    /// As a configuration writes it. None: it can be neither.
+    pub fn parse(written: &str) -> Option<Self> {
+        match written {
+            "bwrap" => Some(Self::Bubblewrap),
+            "none" => Some(Self::None),
+            other => OciRuntime::new(other).map(Self::Engine),
+        }
+    }
 
     /// As a configuration writes it.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Bubblewrap => "bwrap",
             Self::None => "none",
+            Self::Engine(runtime) => runtime.as_str(),
         }
+    }
+
+    /// What an engine is told to run a container with. None: what it always does.
+    pub fn oci_runtime(&self) -> Option<&OciRuntime> {
+        match self {
+            Self::Bubblewrap | Self::None => None,
+            Self::Engine(runtime) => Some(runtime),
+        }
+    }
+}
+
+/// How a container engine calls one of its runtimes: `runsc`, `kata-runtime`, `io.containerd.runsc.v1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OciRuntime(String);
+
+impl OciRuntime {
+    pub fn new(written: impl Into<String>) -> Option<Self> {
+        let written = written.into();
+        let starts_well = written.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let is_well = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        (starts_well && written.len() <= 64 && written.bytes().all(is_well)).then_some(Self(written))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_isolation_is_one_of_ours_or_a_name_that_an_engine_may_know() {
+        for name in ["bwrap", "none", "runsc", "kata-runtime", "io.containerd.runsc.v1"] {
+            let parsed = BoxIsolation::parse(name).unwrap();
+            assert_eq!(parsed.name(), name);
+            let of_engine = !["bwrap", "none"].contains(&name);
+            assert_eq!(parsed.oci_runtime().map(OciRuntime::as_str), of_engine.then_some(name));
+        }
+        for bad in ["", "-x", ".x", "/usr/bin/runc", "a b", "ü", &"a".repeat(65)] {
+            assert_eq!(BoxIsolation::parse(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_model_has_the_prefix_of_its_provider() {

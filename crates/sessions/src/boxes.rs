@@ -42,6 +42,9 @@ pub(crate) struct Ready<A> {
     pub(crate) version: String,
 }
 
+/// Whoever keeps the box does not answer: it may run, and nothing is said by that.
+pub(crate) const AWAY: &str = "engine_away";
+
 /// Why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoBox {
@@ -120,6 +123,7 @@ impl<R: Rooms> Plans<'_, R> {
                 sandbox.kill(&name).await.map_err(|error| unstarted(&error))?;
                 self.new_access(Vec::new())?
             }
+            (BoxState::Unknown, _) => return Err(NoBox::new(AWAY, "nobody says whether the box runs")),
             (BoxState::Absent | BoxState::Ended(_), before) => {
                 self.new_access(before.map(|access| access.models).unwrap_or_default())?
             }
@@ -232,7 +236,7 @@ pub(crate) async fn ended(sandbox: &impl Sandbox, name: &BoxName) -> Ending {
                 let (cause, exit) = (Cause::Lost, Exit::Unknown);
                 return Ending { cause, exit, hits: Hits::default(), message: None };
             }
-            Ok(BoxState::Running(_) | BoxState::Starting) | Err(_) => {}
+            Ok(BoxState::Running(_) | BoxState::Starting | BoxState::Unknown) | Err(_) => {}
         }
     }
 }
@@ -281,6 +285,8 @@ fn unstarted(error: &SandboxError) -> NoBox {
         SandboxError::NotEnforced(_) => "limits_not_enforced",
         SandboxError::BadSpec(_) => "box_refused",
         SandboxError::NotStarted(_) => return NoBox::ended(message),
+        SandboxError::Away { .. } => AWAY,
+        SandboxError::Elsewhere(_) => "engine_changed",
         SandboxError::TooSlow(_) | SandboxError::Runs | SandboxError::System { .. } => "box_failed",
     };
     NoBox::new(code, message)
@@ -321,6 +327,11 @@ pub(crate) async fn stop(sandbox: &impl Sandbox, session: &SessionId, grace: Dur
     let until = Instant::now() + Duration::from_mins(1);
     // It must not be left without an owner: what fails is tried again.
     while let Err(error) = sandbox.stop(&name, grace).await {
+        if let SandboxError::Elsewhere(_) = error {
+            // Nobody here can end it: it ends itself, once it has been without a daemon for its `orphan_grace`.
+            tracing::warn!(%session, %error, "the box is left to itself");
+            return true;
+        }
         tracing::warn!(%session, %error, "the box did not stop");
         if Instant::now() > until {
             return false;

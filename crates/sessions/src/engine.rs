@@ -150,7 +150,8 @@ where
                 SessionStatus::Terminated { .. } => false,
             });
             match (ours, state) {
-                (Some(session), BoxState::Running(_) | BoxState::Starting) => {
+                // Nobody knows about the last ones yet: they are asked for until there is an answer.
+                (Some(session), BoxState::Running(_) | BoxState::Starting | BoxState::Unknown) => {
                     let now = self.shared.world.now();
                     self.shared.live.set(&session.id, Temper::Ready, now);
                     self.left.retain(|(waits, _)| waits.session != session.id);
@@ -159,6 +160,8 @@ where
                 }
                 // How it ended is told when its run is taken over.
                 (Some(_), BoxState::Ended(_) | BoxState::Absent) => {}
+                // It is found by the next daemon, or ends by itself.
+                (None, BoxState::Unknown) => tracing::warn!(%name, "a box of nobody may be left"),
                 (None, _) => {
                     tracing::info!(%name, "a box of nobody is ended");
                     let sandbox = self.shared.rooms.sandbox();

@@ -255,6 +255,13 @@ impl Live {
         token
     }
 
+    /// What goes on for the run at work, on one line.
+    pub fn say(&self, session: &SessionId, line: &str) {
+        if let Some(run) = self.at_work(session) {
+            self.tell(&run, |progress| line.clone_into(&mut progress.last));
+        }
+    }
+
     pub(crate) fn tell(&self, run: &RunId, change: impl FnOnce(&mut Progress)) {
         if let Some(entry) = self.lock_runs().get(run) {
             entry.progress.send_modify(|progress| {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::Principal;
-use model::ports::sandbox::{BoxState, Sandbox as _};
+use model::ports::sandbox::{BoxState, Sandbox as _, SandboxError};
 use model::ports::store::{
     ClaimOutcome, Lease, LeaseOutcome, Store, StoreError, StoreForScheduler, TerminatedOutcome, Written,
 };
@@ -141,9 +141,11 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
         }
         let Shared { live, world, rooms, .. } = &*self.shared;
         let running = match boxes::name_of(&self.session) {
-            Ok(name) => {
-                matches!(rooms.sandbox().state(&name).await, Ok(BoxState::Running(_) | BoxState::Starting))
-            }
+            // One of which nothing is known may run as well.
+            Ok(name) => matches!(
+                rooms.sandbox().state(&name).await,
+                Ok(BoxState::Running(_) | BoxState::Starting | BoxState::Unknown) | Err(SandboxError::Away { .. })
+            ),
             Err(_) => false,
         };
         // Also a box that only waits has its ways out, and one whose ways nobody knows any more is of no use.

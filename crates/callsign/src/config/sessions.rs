@@ -105,10 +105,10 @@ fn read(context: Context<'_>, root: &Table<'_>) -> SessionSettings {
     let limits = get("limits").map(|field| limits(context, field));
     let mcp_servers = get("mcp_servers").map(|field| mcp_servers(context, field, root));
     let (max_hot, warm) = boxes(context, &table, defaults.max_hot);
+    let runtime = get("runtime").and_then(|field| written(context, field, values::runtime));
+    let runtime = runtime.unwrap_or(defaults.runtime);
     SessionSettings {
-        runtime: get("runtime")
-            .and_then(|field| written(context, field, values::runtime))
-            .unwrap_or(defaults.runtime),
+        runtime,
         image: get("image")
             .and_then(|field| written(context, field, values::image))
             .unwrap_or(defaults.image),
@@ -131,7 +131,7 @@ fn read(context: Context<'_>, root: &Table<'_>) -> SessionSettings {
         poll_interval: between("poll_interval", &values::POLL_INTERVAL).unwrap_or(defaults.poll_interval),
         extras_dir: get("extras_dir").and_then(|field| extras_dir(context, field)),
         isolation: get("isolation")
-            .and_then(|field| written(context, field, values::isolation))
+            .and_then(|field| written(context, field, |text| values::isolation(runtime, text)))
             .unwrap_or(defaults.isolation),
         warm,
         orphan_grace: duration("orphan_grace").unwrap_or(defaults.orphan_grace),

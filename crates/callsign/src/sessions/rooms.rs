@@ -92,6 +92,7 @@ impl Rooms for RealRooms {
         } = settings;
         let place =
             (runtime, self.is_bare(settings), self.network(settings), limits, strict_limits, orphan_grace);
+        let place = (place, oci_runtime(settings));
         let extras = settings.extras_dir.is_some();
         let told = (place, command, model, settings.small_model(), egress, mcp_servers, extras);
         let digest = sha2::Sha256::digest(format!("{told:?}"));
@@ -221,6 +222,7 @@ impl Rooms for RealRooms {
             sockets: Some(sockets),
             binds,
             image,
+            oci_runtime: oci_runtime(settings),
             tmp: TMP,
             limits: Limits {
                 memory: Some(limits.memory),
@@ -266,6 +268,14 @@ impl RealRooms {
             Egress::None | Egress::Hosts(_) if self.is_bare(settings) => Network::Host,
             Egress::None | Egress::Hosts(_) => Network::None,
         }
+    }
+}
+
+/// What the engine is told to run a container with.
+fn oci_runtime(settings: &SessionSettings) -> Option<String> {
+    match settings.runtime {
+        Runtime::Local => None,
+        Runtime::Docker => settings.isolation.oci_runtime().map(|runtime| runtime.as_str().to_owned()),
     }
 }
 

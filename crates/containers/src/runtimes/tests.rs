@@ -156,6 +156,7 @@ fn spec(name: &str, image: Option<&str>) -> BoxSpec {
         sockets: None,
         binds: Vec::new(),
         image: image.map(str::to_owned),
+        oci_runtime: None,
         tmp: 0,
         limits: Limits::default(),
         strictness: Strictness::Lenient,

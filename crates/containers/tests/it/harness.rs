@@ -27,7 +27,6 @@ pub(crate) use testkit::engine::{BOTH, IMAGE, Kind};
 pub(crate) struct World {
     engine: PrivateEngine,
     pub(crate) owner: String,
-    pub(crate) runtime: Option<String>,
     /// Directories of boxes.
     made: RefCell<Vec<PathBuf>>,
 }
@@ -45,7 +44,7 @@ pub(crate) fn play(kind: Kind, scenes: &[Scene]) {
 impl World {
     pub(crate) fn new(kind: Kind) -> Self {
         let engine = PrivateEngine::start(kind);
-        Self { owner: engine.name(), engine, runtime: None, made: RefCell::default() }
+        Self { owner: engine.name(), engine, made: RefCell::default() }
     }
 
     pub(crate) fn tell(&mut self, word: &str) {
@@ -105,7 +104,7 @@ impl World {
     pub(crate) fn daemon_of(&self, owner: &str, socket: &Path, user: Option<u32>) -> Daemon {
         let root = self.at(&format!("boxes-{owner}"));
         let host = format!("unix://{}", socket.display());
-        let options = json!({ "root": root, "owner": owner, "host": host, "runtime": self.runtime });
+        let options = json!({ "root": root, "owner": owner, "host": host });
         let command = match user {
             None => Command::new(PROBE),
             Some(user) => {
@@ -129,6 +128,7 @@ impl World {
             sockets: None,
             binds: Vec::new(),
             image: Some(IMAGE.to_owned()),
+            oci_runtime: None,
             tmp: 8 << 20,
             limits: Limits::default(),
             strictness: Strictness::Lenient,
@@ -270,7 +270,7 @@ impl Daemon {
         loop {
             match self.state(name) {
                 BoxState::Ended(ending) => return ending,
-                state @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_)) => {
+                state @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_) | BoxState::Unknown) => {
                     assert!(Instant::now() < until, "it does not end: {state:?}");
                     thread::sleep(Duration::from_millis(20));
                 }

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a surprise ends the test")]
 
+mod engines;
 mod harness;
 mod image;
 mod inside;

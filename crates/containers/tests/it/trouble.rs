@@ -92,15 +92,21 @@ fn what_would_undo_a_wall_is_refused() {
 
 #[test]
 fn a_runtime_that_the_engine_lacks_is_named() {
-    let mut world = World::new(Kind::Docker);
-    world.runtime = Some("runsc".to_owned());
-    let mut daemon = world.daemon();
-    let probe = daemon.ask(&json!("Probe"));
-    assert_eq!(probe["can_start"], json!(false));
-    assert!(probe["missing"].to_string().contains("has no runtime runsc, but"), "{probe}");
-    let error = daemon.refused(&world.spec("one", ""));
-    assert!(error.contains("runsc"), "{error}");
-    world.finish_unstarted(daemon);
+    for (kind, words) in
+        [(Kind::Docker, "has no runtime runsc, but io.containerd"), (Kind::Podman, "runs every container with")]
+    {
+        let world = World::new(kind);
+        let mut daemon = world.daemon();
+        let mut spec = world.spec("one", "");
+        spec.oci_runtime = Some("runsc".to_owned());
+        let error = daemon.refused(&spec);
+        assert!(error.contains(words) && error.contains("isolation"), "{kind:?}: {error}");
+        // Its own is fine by either name.
+        spec.oci_runtime = Some("runc".to_owned());
+        daemon.start(&spec);
+        daemon.ask(&json!({ "Kill": "one" }));
+        world.clear(daemon);
+    }
 }
 
 #[test]

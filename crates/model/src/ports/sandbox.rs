@@ -23,9 +23,11 @@ pub trait Sandbox: Send + Sync {
     /// One that has ended is started anew, and its old ending is forgotten.
     fn start(&self, spec: BoxSpec) -> impl Future<Output = Result<Started, SandboxError>> + Send;
 
-    /// Every box of this owner that anything is known of, ended ones included. Never a stranger's.
+    /// Every box of this owner that anything is known of, ended ones included. Never a stranger's. Whoever keeps some and
+    /// does not answer is not waited for: these are [`BoxState::Unknown`].
     fn find_all(&self) -> impl Future<Output = Result<Vec<(BoxName, BoxState)>, SandboxError>> + Send;
 
+    /// [`SandboxError::Away`] where whoever keeps it does not answer: that is no news of the box.
     fn state(&self, name: &BoxName) -> impl Future<Output = Result<BoxState, SandboxError>> + Send;
 
     /// Asks the command to end and, after `grace`, ends everything. Returns when no process of the box is left; one
@@ -113,6 +115,8 @@ pub struct BoxSpec {
     pub binds: Vec<Bind>,
     /// The container's image. A local box has the host's system and takes none.
     pub image: Option<String>,
+    /// What the engine is to run the container with, where that is not its own choice: `runsc`, `kata-runtime`.
+    pub oci_runtime: Option<String>,
     /// The size of the box's private `/tmp`, in bytes.
     pub tmp: u64,
     pub limits: Limits,
@@ -315,6 +319,8 @@ pub enum BoxState {
     Starting,
     Running(BoxInfo),
     Ended(Ending),
+    /// Something was begun under this name, and whoever keeps it does not answer. It may run.
+    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -377,6 +383,16 @@ pub enum SandboxError {
     TooSlow(Duration),
     #[error("the box runs; stop it first")]
     Runs,
+    /// Whoever keeps boxes does not answer now. Nothing is known of the box by that: it may run, and be there again.
+    #[error("could not {doing}")]
+    Away {
+        doing: String,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// Another keeps the box than the one at hand, and does not answer: where it is, and what a person does about it.
+    #[error("{0}")]
+    Elsewhere(String),
     #[error("could not {doing}")]
     System {
         doing: String,

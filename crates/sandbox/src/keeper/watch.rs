@@ -15,8 +15,10 @@ use crate::record::Job;
 const STEP: usize = 500;
 /// Counting takes at most this part of the time …
 const SHARE: u32 = 20;
-/// … and never comes more often than this.
+/// … never comes more often than this …
 const PAUSE: Duration = Duration::from_secs(2);
+/// … and never more seldom: whoever fills the box decides how long a count takes, not when the next one is.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -28,6 +30,8 @@ pub(super) struct Watch {
     ends_for_pids: bool,
     owned_at: Instant,
     directories: [PathBuf; 2],
+    /// Bytes on disk.
+    most: u64,
     counting: Option<(Instant, Count)>,
     next_count: Option<Instant>,
 }
@@ -44,6 +48,7 @@ impl Watch {
             ends_for_pids: holds.pids == Hold::Watched || job.plan.level == Level::Nothing,
             owned_at: Instant::now(),
             directories: [job.spec.workspace.clone(), job.spec.meta.clone()],
+            most: limits.disk.unwrap_or(u64::MAX),
             counting: None,
             next_count: limits.disk.map(|_| Instant::now()),
         }
@@ -98,11 +103,11 @@ impl Watch {
             }
             let directories = self.directories.each_ref().map(PathBuf::as_path);
             self.next_count = Some(Instant::now() + PAUSE);
-            self.counting = Some((Instant::now(), Count::new(&directories).ok()?));
+            self.counting = Some((Instant::now(), Count::new(&directories, self.most).ok()?));
         }
         let (since, count) = self.counting.as_mut()?;
         let bytes = count.step(STEP)?;
-        self.next_count = Some(Instant::now() + PAUSE.max(since.elapsed() * SHARE));
+        self.next_count = Some(Instant::now() + (since.elapsed() * SHARE).clamp(PAUSE, LONGEST_PAUSE));
         self.counting = None;
         Some(bytes)
     }

@@ -116,6 +116,7 @@ impl World {
             sockets: None,
             binds: Vec::new(),
             image: None,
+            oci_runtime: None,
             tmp: 8 << 20,
             limits: Limits::default(),
             strictness: Strictness::Lenient,
@@ -234,7 +235,7 @@ impl Daemon {
         loop {
             match self.state(name) {
                 BoxState::Ended(ending) => return ending,
-                state @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_)) => {
+                state @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_) | BoxState::Unknown) => {
                     assert!(Instant::now() < until, "it does not end: {state:?}");
                     thread::sleep(Duration::from_millis(20));
                 }

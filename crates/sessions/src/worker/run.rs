@@ -10,14 +10,24 @@ use model::ports::sandbox::{BoxState, Ending as BoxEnding, How, Sandbox as _};
 use model::ports::store::{AdvanceOutcome, Lease, Store, StoreForScheduler, Written};
 use model::session::{Phase, Run, RunState, Session, UnixMillis};
 use model::settings::SessionSettings;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Gone, Shared, Worker, persist};
-use crate::boxes::{self, NoBox, Plans, Ready, told};
+use crate::boxes::{self, AWAY, NoBox, Plans, Ready, told};
 use crate::live::Temper;
 use crate::record::{self, RunLog};
 use crate::turn::{Drive, Failed, Follow, Outcome};
 use crate::world::Rooms;
+
+/// How long a container engine may be away that is to start a box …
+const BACK: Duration = Duration::from_mins(2);
+/// … and one that has a box with a turn in it: that goes on meanwhile, where the engine lets it.
+const BACK_TO_WORK: Duration = Duration::from_mins(10);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const SAY_AGAIN: Duration = Duration::from_secs(30);
+/// How long is sought for the box of a turn that somebody has canceled.
+const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// A run that this worker has.
 #[derive(Debug)]
@@ -120,6 +130,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             ready = self.ready(&settings, log) => ready,
             // Where the prompt may be out, the agent has to be asked what became of it.
             () = cancel.cancelled(), if phase == Phase::Starting => return unasked(canceled()),
+            // Nobody may be there to ask. What it still does, it does without a model: the run is over.
+            () = async { cancel.cancelled().await; sleep(LAST_LOOK).await } => return unasked(canceled()),
         };
         let ready = match ready {
             Ok(ready) => ready,
@@ -168,12 +180,12 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
         let name = boxes::name_of(&self.session.id).ok()?;
         match self.worker.shared.rooms.sandbox().state(&name).await.ok()? {
             BoxState::Ended(ending) => Some(ending),
-            BoxState::Absent | BoxState::Starting | BoxState::Running(_) => None,
+            BoxState::Absent | BoxState::Starting | BoxState::Running(_) | BoxState::Unknown => None,
         }
     }
 
     async fn ready(&self, settings: &SessionSettings, log: &Log) -> Result<Ready<R::Agent>, NoBox> {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let dirs = self.worker.dirs();
         let rooms = &self.worker.shared.rooms;
         let fresh = !self.is_out();
@@ -186,7 +198,21 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
             fresh,
             tell: &|line| self.note(log, line),
         };
-        let ready = plans.ready().await?;
+        let patience = if fresh { BACK } else { BACK_TO_WORK };
+        let mut said = None::<Instant>;
+        let ready = loop {
+            match plans.ready().await {
+                Err(NoBox { code: AWAY, message, .. }) if began.elapsed() < patience => {
+                    if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+                        said = Some(Instant::now());
+                        let most = patience.as_secs();
+                        self.note(log, &format!("waits for the container engine, {most} s at most: {message}"));
+                    }
+                    sleep(ASK_AGAIN).await;
+                }
+                done => break done?,
+            }
+        };
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let how = match ready.how {
             How::Made => "box started",

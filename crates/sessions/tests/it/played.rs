@@ -60,8 +60,18 @@ impl World for Clock {
 pub(crate) struct House {
     boxes: Mutex<HashMap<String, BoxState>>,
     pub(crate) most_boxes: AtomicUsize,
+    keeper: Mutex<Keeper>,
     turns: Mutex<HashMap<MessageId, Turned>>,
     conversations: Mutex<Vec<String>>,
+}
+
+/// Whoever has the boxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Keeper {
+    #[default]
+    Answers,
+    Away,
+    Another,
 }
 
 #[derive(Debug, Clone)]
@@ -97,6 +107,20 @@ impl House {
         lock(&self.turns).values().map(|turn| turn.deliveries).collect()
     }
 
+    pub(crate) fn keep(&self, keeper: Keeper) {
+        *lock(&self.keeper) = keeper;
+    }
+
+    fn ask(&self) -> Result<(), SandboxError> {
+        match *lock(&self.keeper) {
+            Keeper::Answers => Ok(()),
+            Keeper::Away => {
+                Err(SandboxError::Away { doing: "look".to_owned(), source: Box::from("it says nothing") })
+            }
+            Keeper::Another => Err(SandboxError::Elsewhere("it is over there".to_owned())),
+        }
+    }
+
     pub(crate) fn lose(&self, name: &str) {
         lock(&self.boxes).insert(name.to_owned(), ended(Cause::Lost));
     }
@@ -116,6 +140,7 @@ impl Sandbox for PlayedSandbox {
 
     async fn start(&self, spec: BoxSpec) -> Result<Started, SandboxError> {
         sleep(Duration::from_millis(3)).await;
+        self.0.ask()?;
         let mut boxes = lock(&self.0.boxes);
         if let Some(BoxState::Running(info)) = boxes.get(spec.name.as_str()) {
             return Ok(Started { info: info.clone(), how: How::Found });
@@ -137,10 +162,14 @@ impl Sandbox for PlayedSandbox {
 
     async fn find_all(&self) -> Result<Vec<(BoxName, BoxState)>, SandboxError> {
         let boxes = lock(&self.0.boxes);
+        if self.0.ask().is_err() {
+            return Ok(boxes.keys().map(|name| (BoxName::new(name).unwrap(), BoxState::Unknown)).collect());
+        }
         Ok(boxes.iter().map(|(name, state)| (BoxName::new(name).unwrap(), state.clone())).collect())
     }
 
     async fn state(&self, name: &BoxName) -> Result<BoxState, SandboxError> {
+        self.0.ask()?;
         Ok(lock(&self.0.boxes).get(name.as_str()).cloned().unwrap_or(BoxState::Absent))
     }
 
@@ -150,6 +179,7 @@ impl Sandbox for PlayedSandbox {
     }
 
     async fn kill(&self, name: &BoxName) -> Result<BoxState, SandboxError> {
+        self.0.ask()?;
         let mut boxes = lock(&self.0.boxes);
         match boxes.get_mut(name.as_str()) {
             Some(state @ BoxState::Running(_)) => {
@@ -166,6 +196,7 @@ impl Sandbox for PlayedSandbox {
     }
 
     async fn forget(&self, name: &BoxName) -> Result<(), SandboxError> {
+        self.0.ask()?;
         lock(&self.0.boxes).remove(name.as_str());
         Ok(())
     }
@@ -317,6 +348,7 @@ impl Rooms for PlayedRooms {
             sockets: None,
             binds: Vec::new(),
             image: None,
+            oci_runtime: None,
             tmp: 0,
             limits: Limits::default(),
             strictness: Strictness::Lenient,

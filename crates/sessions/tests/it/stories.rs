@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use model::Principal;
 use model::ports::store::{ImageChoice, Listed, Page};
-use model::session::{Ending, Keep, RunState};
+use model::session::{Ending, Keep, RunState, SessionStatus};
 use sessions::{Desk, Engine, Layout, Live, NewTask, Options, RunView, Temper, Terms, Wanted, World};
 use store::{Place, SqliteStore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::played::{Clock, House, PlayedRooms};
+use crate::played::{Clock, House, Keeper, PlayedRooms};
 
 pub(crate) struct Daemon {
     pub(crate) desk: Desk<SqliteStore>,
@@ -280,6 +280,62 @@ async fn a_session_that_is_terminated_ends_its_run_its_box_and_what_is_not_kept(
     while house.running() > 0 {
         assert!(Instant::now() < until, "its box goes on");
         sleep(Duration::from_millis(10)).await;
+    }
+    daemon.kill().await;
+}
+
+#[tokio::test]
+async fn who_keeps_a_box_and_does_not_answer_costs_no_run_and_no_box() {
+    let state = tempfile::tempdir().unwrap();
+    let (house, clock) = (Arc::new(House::default()), Arc::new(Clock::new()));
+    let daemon = start(state.path(), &house, &clock, options(4)).await;
+    let (one, two) = (daemon.create("one").await, daemon.create("two").await);
+    let first = daemon.submit(&one, "1 first").await;
+    daemon.ended(&first).await;
+    daemon.at_rest(&one).await;
+    house.keep(Keeper::Away);
+    let queued = daemon.submit(&one, "1 queued").await;
+    let unwanted = daemon.submit(&two, "1 unwanted").await;
+    sleep(Duration::from_millis(1500)).await;
+    let view = daemon.desk.run(&local(), &queued).await.unwrap();
+    assert!(matches!(view.run.state, RunState::Running { .. }), "{:?}", view.run.state);
+    let since = Instant::now();
+    daemon.desk.cancel(&local(), &unwanted).await.unwrap();
+    let ended = daemon.ended(&unwanted).await;
+    assert!(matches!(ended.run.state, RunState::Ended(Ending::Canceled { .. })), "{:?}", ended.run.state);
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    // Another daemon does not know more, and takes the box for what it was.
+    daemon.kill().await;
+    let daemon = start(state.path(), &house, &clock, options(4)).await;
+    sleep(Duration::from_millis(500)).await;
+    house.keep(Keeper::Answers);
+    assert!(!output(&daemon.ended(&queued).await).is_empty());
+    assert!(house.deliveries().iter().all(|times| *times == 1), "{:?}", house.deliveries());
+    assert_eq!(house.running(), 1, "the box at rest was made anew, or another one was");
+    daemon.kill().await;
+}
+
+#[tokio::test]
+async fn a_box_that_another_keeps_gets_no_second_one_and_its_session_still_ends() {
+    let state = tempfile::tempdir().unwrap();
+    let (house, clock) = (Arc::new(House::default()), Arc::new(Clock::new()));
+    let daemon = start(state.path(), &house, &clock, options(4)).await;
+    let session = daemon.create("one").await;
+    house.keep(Keeper::Another);
+    let run = daemon.submit(&session, "1 never").await;
+    let ended = daemon.ended(&run).await;
+    let RunState::Ended(Ending::Failed { code, message }) = &ended.run.state else {
+        panic!("{:?}", ended.run.state)
+    };
+    assert_eq!((code.as_str(), message.as_str()), ("engine_changed", "it is over there"));
+    daemon.desk.terminate(&local(), &session, Keep::Nothing).await.unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !matches!(
+        daemon.desk.session(&local(), &session).await.unwrap().session.status,
+        SessionStatus::Terminated { .. }
+    ) {
+        assert!(Instant::now() < until, "it does not end");
+        sleep(Duration::from_millis(20)).await;
     }
     daemon.kill().await;
 }

@@ -40,7 +40,7 @@ struct OpenCode {
 #[derive(Debug, Serialize)]
 struct BoxReport {
     runtime: &'static str,
-    isolation: &'static str,
+    isolation: String,
     /// Whether one could be started.
     ok: bool,
     /// How each limit would be held: `enforced`, `watched` or `absent`.
@@ -160,8 +160,8 @@ fn examine_box(
     path: &OsString,
     findings: &mut Vec<Finding>,
 ) -> anyhow::Result<BoxReport> {
-    let level = match settings.isolation {
-        BoxIsolation::Bubblewrap => Level::Bubblewrap,
+    let level = match &settings.isolation {
+        BoxIsolation::Bubblewrap | BoxIsolation::Engine(_) => Level::Bubblewrap,
         BoxIsolation::None => Level::Nothing,
     };
     let keeper = KeeperCommand { program: std::env::current_exe()?, args: vec![keeping::BOX.to_owned()] };
@@ -179,14 +179,14 @@ fn examine_box(
         Ok(ability) => ability,
         Err(error) => {
             findings.push(Finding::note(format!("boxes could not be tried: {error}"), None));
-            let (runtime, isolation) = (settings.runtime.name(), settings.isolation.name());
+            let (runtime, isolation) = (settings.runtime.name(), settings.isolation.name().to_owned());
             return Ok(BoxReport { runtime, isolation, ok: false, limits: Value::Null });
         }
     };
     findings.extend(lacks(&ability, settings.strict_limits));
     Ok(BoxReport {
         runtime: settings.runtime.name(),
-        isolation: settings.isolation.name(),
+        isolation: settings.isolation.name().to_owned(),
         ok: ability.can_start(),
         limits: limits(ability.holds),
     })

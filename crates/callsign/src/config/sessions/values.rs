@@ -22,6 +22,8 @@ pub(super) const REQUEST_TIMEOUT: RangeInclusive<Duration> =
 /// Less would keep a core busy with asking.
 pub(super) const POLL_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(1);
 
+/// Runtimes of engines that people know by name.
+const ENGINES: [&str; 6] = ["crun", "kata", "kata-runtime", "krun", "runc", "runsc"];
 /// The name by which containers reach their host.
 const HOST_FROM_A_CONTAINER: &str = "host.docker.internal";
 /// The same place, seen from that host.
@@ -32,9 +34,19 @@ pub(super) fn runtime(written: &str) -> Result<Runtime, String> {
     found.ok_or_else(|| format!("must be \"local\" or \"docker\"{}", but_not(written)))
 }
 
-pub(super) fn isolation(written: &str) -> Result<BoxIsolation, String> {
-    let found = BoxIsolation::ALL.into_iter().find(|isolation| isolation.name() == written);
-    found.ok_or_else(|| format!("must be \"bwrap\" or \"none\"{}", but_not(written)))
+/// What may stand there depends on what boxes are made with.
+pub(super) fn isolation(runtime: Runtime, written: &str) -> Result<BoxIsolation, String> {
+    match (BoxIsolation::parse(written), runtime) {
+        (Some(found @ (BoxIsolation::Bubblewrap | BoxIsolation::None)), _)
+        | (Some(found @ BoxIsolation::Engine(_)), Runtime::Docker) => Ok(found),
+        (Some(BoxIsolation::Engine(_)) | None, Runtime::Local) => {
+            let advice = if ENGINES.contains(&written) { "; that one needs `runtime = \"docker\"`" } else { "" };
+            Err(format!("must be \"bwrap\" or \"none\"{}{advice}", but_not(written)))
+        }
+        (None, Runtime::Docker) => {
+            Err(format!("must be the name of a runtime of the engine, such as \"runsc\"{}", but_not(written)))
+        }
+    }
 }
 
 pub(super) fn provider(written: &str) -> Result<Provider, String> {

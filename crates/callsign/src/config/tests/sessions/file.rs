@@ -219,6 +219,14 @@ fn everything_else_that_can_be_wrong() {
         &["2:13: `sessions.isolation` must be \"bwrap\" or \"none\", not \"bubblewrap\""],
     );
     bad_line(
+        "isolation = \"runsc\"",
+        &["2:13: `sessions.isolation` must be \"bwrap\" or \"none\", not \"runsc\"; that one needs `runtime = \"docker\"`"],
+    );
+    bad_line(
+        "runtime = \"docker\"\nisolation = \"/usr/bin/runsc\"",
+        &["3:13: `sessions.isolation` must be the name of a runtime of the engine, such as \"runsc\", not \"/usr/bin/runsc\""],
+    );
+    bad_line(
         "image = \"--privileged\"",
         &[
             "2:9: `sessions.image` cannot be used: an image is a name in lower case with an optional tag, such as \
