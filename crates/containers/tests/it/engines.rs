@@ -57,7 +57,8 @@ fn a_box_stays_with_the_engine_that_made_it_whichever_is_at_hand() {
     let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
     assert!(matches!(found.as_slice(), [(_, BoxState::Running(_))]), "{found:?}");
     assert_eq!(daemon.start(&spec).how, How::Found);
-    let elsewhere = || second.api("GET", "/containers/json?all=1", None).contains(&first.owner);
+    let owner = first.owner.clone();
+    let elsewhere = || second.api("GET", "/containers/json?all=1", None).contains(&owner);
     assert!(!elsewhere(), "a second box was made");
 
     // Nobody can ask whether it runs: nothing is started beside it, and nothing is forgotten.
