@@ -234,17 +234,12 @@ impl Agent for OpenCode {
         }
     }
 
-    async fn prepare(&self, directory: &str) -> Result<(), AgentError> {
-        for path in ["/agent", "/config/providers"] {
-            self.get::<wire::Anything>(&Path::of(path, directory).at_most(MIDDLE).loading()).await?;
-        }
-        Ok(())
-    }
-
     async fn ensure_session(&self, wanted: &WantedSession) -> Result<AgentSession, AgentError> {
         let WantedSession { known, title, directory } = wanted;
         // What is loaded now does not delay the first prompt, so that it is in the history soon after it was taken.
-        self.prepare(directory).await?;
+        for path in ["/agent", "/config/providers"] {
+            self.get::<wire::Anything>(&Path::of(path, directory).at_most(MIDDLE).loading()).await?;
+        }
         let session = |id: String| SessionRef { id, directory: directory.clone() };
         if let Some(known) = known {
             match self.get::<wire::Session>(&Path::session(known, "", directory)?).await {

@@ -47,7 +47,8 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let ended = withdraw().and_then(|()| args::parse(std::env::args_os().skip(1)).map_err(misused)).and_then(live);
+    let ended =
+        withdraw().and_then(|()| args::parse(std::env::args_os().skip(1)).map_err(misused)).and_then(live);
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {

@@ -223,7 +223,8 @@ fn check(rooms: Arc<RealRooms>) -> Check {
             if let (Runtime::Docker, Some(engine), Some(oci)) =
                 (runtime, rooms.sandbox().engine().filter(|_| missing.is_empty()), isolation.oci_runtime())
             {
-                let lacks = engine.missing_runtime(oci.as_str()).await.map_err(|trouble| trouble.to_string())?;
+                let lacks =
+                    engine.missing_runtime(oci.as_str()).await.map_err(|trouble| trouble.to_string())?;
                 missing.extend(lacks.map(|lacks| lacks.to_string()));
             }
             if !missing.is_empty() {

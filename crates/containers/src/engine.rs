@@ -157,7 +157,9 @@ impl Fault {
     pub(crate) fn doing(self, doing: &str) -> SandboxError {
         let doing = doing.to_owned();
         match self {
-            Self::Trouble(trouble @ Trouble::Elsewhere { .. }) => SandboxError::Elsewhere(trouble.to_string()),
+            Self::Trouble(trouble @ Trouble::Elsewhere { .. }) => {
+                SandboxError::Elsewhere(trouble.to_string())
+            }
             // Also one that lets nobody in: it does so for a moment when it starts.
             Self::Trouble(trouble) => SandboxError::Away { doing, source: Box::new(trouble) },
             fault @ (Self::NotFound(_) | Self::Conflict(_) | Self::Refused(_)) => {

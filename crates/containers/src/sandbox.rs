@@ -10,8 +10,8 @@ use bollard::models::{ContainerInspectResponse, ContainerStatsResponse};
 use bollard::query_parameters::{CreateContainerOptions, ListContainersOptions, StatsOptions};
 use futures_util::StreamExt as _;
 use model::ports::sandbox::{
-    Ability, BoxName, BoxSpec, BoxState, Cause, Hold, Holds, How, Level, Missing, Sandbox,
-    SandboxError, Started, Strictness, Usage, User,
+    Ability, BoxName, BoxSpec, BoxState, Cause, Hold, Holds, How, Level, Missing, Sandbox, SandboxError,
+    Started, Strictness, Usage, User,
 };
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use tokio::time::{sleep, timeout};
@@ -171,7 +171,10 @@ impl Containers {
                     )));
                 }
                 Look::Mine(mine) => {
-                    self.shared.remove(name, &mine).await.map_err(|fault| fault.doing("remove an ended box"))?;
+                    self.shared
+                        .remove(name, &mine)
+                        .await
+                        .map_err(|fault| fault.doing("remove an ended box"))?;
                 }
             }
             if Instant::now() > until {
@@ -416,8 +419,10 @@ impl Sandbox for Containers {
             }
         };
         if let Some(runtime) = &spec.oci_runtime
-            && let Some(missing) =
-                self.missing_runtime(runtime).await.map_err(|trouble| Fault::from(trouble).doing("ask for a runtime"))?
+            && let Some(missing) = self
+                .missing_runtime(runtime)
+                .await
+                .map_err(|trouble| Fault::from(trouble).doing("ask for a runtime"))?
         {
             return Err(SandboxError::Unable(vec![missing]));
         }

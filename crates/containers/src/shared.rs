@@ -62,7 +62,8 @@ impl Shared {
     fn away(&self, name: &BoxName, trouble: Trouble) -> Trouble {
         match self.record(name).made() {
             Some(made) if !trouble.lasts() && !self.options.places.name(&made.socket) => {
-                let why = format!("it is not the one at hand and cannot be asked ({})", trouble.missing().what);
+                let why =
+                    format!("it is not the one at hand and cannot be asked ({})", trouble.missing().what);
                 self.elsewhere(name, made, why)
             }
             Some(_) | None => trouble,

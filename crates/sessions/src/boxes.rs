@@ -187,7 +187,8 @@ impl<R: Rooms> Plans<'_, R> {
     }
 
     fn fits(&self, access: &Access) -> bool {
-        self.knows(access) && (!self.fresh || access.policy == self.rooms.policy(self.settings))
+        let is_current = || access.policy == self.rooms.policy(self.settings) && !self.dirs.is_outdated();
+        self.knows(access) && (!self.fresh || is_current())
     }
 
     fn knows(&self, access: &Access) -> bool {
@@ -210,7 +211,10 @@ impl<R: Rooms> Plans<'_, R> {
             }
             access.models.push(model.to_owned());
         }
-        self.dirs.keep_access(&access).map_err(|error| unusable(&error))?;
+        self.dirs
+            .clear_outdated()
+            .and_then(|()| self.dirs.keep_access(&access))
+            .map_err(|error| unusable(&error))?;
         Ok(access)
     }
 }

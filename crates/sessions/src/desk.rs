@@ -301,9 +301,7 @@ impl<S: Store> Desk<S> {
             (Some(lent), true) => lent.give_back(),
             (Some(lent), false) => {
                 // Last: whoever sees to it from now on needs all of the above.
-                if lent.taken() {
-                    self.live.set(&session.id, Temper::Ready, self.now());
-                }
+                lent.taken(|| self.live.set(&session.id, Temper::Ready, self.now()));
             }
         }
         if !reused {

@@ -294,13 +294,13 @@ where
         }
         let placed = |waits: &Waits| self.workers.contains_key(&waits.session);
         if all.iter().all(placed) {
-            self.keep_warm();
+            self.keep_warm(&all);
         }
         Ok(())
     }
 
     /// In places that nobody needs.
-    fn keep_warm(&mut self) {
+    fn keep_warm(&mut self, waiting: &[Waits]) {
         let balance = self.shared.live.pool.balance();
         for id in &balance.surplus {
             self.shared.live.pool.leave(id);
@@ -310,8 +310,23 @@ where
         }
         let lacking = balance.lacking.into_iter().filter(|recipe| self.is_warmed(recipe));
         let lacking: Vec<Arc<Recipe>> = lacking.collect();
-        let Room { free, stop } =
-            make_room(self.rules, &self.placed(), lacking.len(), self.shared.world.now());
+        // Only sessions of whoever has the use of it make room, and none that has just been woken.
+        let now = self.shared.world.now();
+        let mut placed = self.placed();
+        for placed in &mut placed {
+            let hired = self.workers.get(&placed.session);
+            let is_theirs = |hired: &Hired| lacking.iter().any(|recipe| recipe.principal == hired.principal);
+            let is_wanted = waiting.iter().any(|waits| waits.session == placed.session);
+            if is_wanted || !hired.is_some_and(is_theirs) {
+                placed.doing = match placed.doing {
+                    Doing::Resting { .. } => Doing::Working { since: now },
+                    doing @ (Doing::Working { .. } | Doing::Warm | Doing::GivingWay | Doing::Leaving) => {
+                        doing
+                    }
+                };
+            }
+        }
+        let Room { free, stop } = make_room(self.rules, &placed, lacking.len(), now);
         for session in &stop {
             self.decide(&Decision::Stop(session.clone()), &HashMap::new());
         }
@@ -402,9 +417,11 @@ where
     }
 
     fn dismiss(&mut self, ended: Result<(Id, Left), tokio::task::JoinError>) {
+        let mut panicked = false;
         let (id, left) = match ended {
             Ok((id, left)) => (id, left),
             Err(error) => {
+                panicked = true;
                 tracing::error!(%error, "a worker has panicked; what it did is taken up again");
                 (error.id(), Left::Trouble)
             }
@@ -412,8 +429,13 @@ where
         let Some(session) = self.by_task.remove(&id) else { return };
         if let Some((warmth, principal)) = self.shared.live.pool.retire(&session) {
             match (warmth, left) {
-                (Warmth::Taken, _) => self.hire(&session, &principal, false),
+                (Warmth::Taken, _) => {
+                    self.cold = None;
+                    self.hire(&session, &principal, false);
+                }
                 (_, Left::Done) => self.cold = None,
+                // Of a session or of nobody: a worker finds out, and ends what is nobody's.
+                (_, Left::Trouble) if panicked => self.hire(&session, &principal, true),
                 (_, Left::Trouble) => {
                     let pause = self.cold.map_or(TROUBLE, |(_, pause)| (pause * 2).min(MOST_COLD));
                     self.cold = Some((Instant::now() + pause, pause));
@@ -452,6 +474,11 @@ where
         for (id, _) in live.pool.all() {
             live.pool.leave(&id);
         }
+        let ended = |by_task: &mut HashMap<Id, SessionId>, id: Id| {
+            if let Some(session) = by_task.remove(&id) {
+                live.pool.retire(&session);
+            }
+        };
         let resting = || {
             let is_over = |temper: Temper| match temper {
                 Temper::Starting | Temper::Busy => true,
@@ -459,7 +486,15 @@ where
             };
             live.all().values().any(|hot| !is_over(hot.temper)) || !live.pool.is_empty()
         };
-        let all = async { while resting() && self.tasks.join_next().await.is_some() {} };
+        let all = async {
+            while resting() {
+                match self.tasks.join_next_with_id().await {
+                    None => break,
+                    Some(Ok((id, _))) => ended(&mut self.by_task, id),
+                    Some(Err(error)) => ended(&mut self.by_task, error.id()),
+                }
+            }
+        };
         if timeout(GOODBYE, all).await.is_err() {
             tracing::warn!(
                 "some boxes did not stop in time; they are found again at the next start, or end by themselves"

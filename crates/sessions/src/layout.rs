@@ -6,6 +6,7 @@
 //!   meta/                        /session-meta of the box: the agent's home
 //!   sockets/                     /run/callsign of the box, read-only: its only ways out
 //!   runs/RUN/                    what is kept of a run; no box sees it
+//!   outdated                     files were imported since the agent was started; no box sees it
 //!   base/, origin                what was imported, to tell changes by, and from where; no box sees it
 //!   extras.json, extras/         what was installed besides, and where that is prepared; no box of the session sees them
 //!   access.json, key             how the agent is reached, the provider's key; 0600, no box sees them
@@ -26,6 +27,7 @@ use crate::world::Access;
 const ACCESS: &str = "access.json";
 const KEY: &str = "key";
 const ORIGIN: &str = "origin";
+const OUTDATED: &str = "outdated";
 
 /// The directory of all sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +101,23 @@ impl SessionDirs {
 
     pub fn keep_origin(&self, origin: &Path) -> io::Result<()> {
         self.keep(ORIGIN, origin.as_os_str().as_bytes())
+    }
+
+    /// The box that runs has read what is not there any more: the next run has another one.
+    pub fn mark_outdated(&self) -> io::Result<()> {
+        self.keep(OUTDATED, b"")
+    }
+
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.root.join(OUTDATED).exists()
+    }
+
+    /// Idempotent. Before another box is started.
+    pub(crate) fn clear_outdated(&self) -> io::Result<()> {
+        match fs::remove_file(self.root.join(OUTDATED)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     pub fn run(&self, run: &RunId) -> PathBuf {

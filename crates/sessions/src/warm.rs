@@ -101,9 +101,17 @@ impl Pool {
     /// Sessions like this one are to be expected.
     pub(crate) fn expect(&self, recipe: Recipe) {
         let mut inner = self.lock();
-        inner.recent.push_back(Arc::new(recipe));
+        let newest = Arc::new(recipe);
+        inner.recent.push_back(Arc::clone(&newest));
         while inner.recent.len() > inner.size {
-            inner.recent.pop_front();
+            // Of whoever has most of it, so that nobody fills it alone; the newcomer's where none has more.
+            let count = |principal: &Principal| {
+                inner.recent.iter().filter(|recipe| recipe.principal == *principal).count()
+            };
+            let key = |recipe: &Recipe| (count(&recipe.principal), recipe.principal == newest.principal);
+            let most = inner.recent.iter().map(|recipe| key(recipe)).max();
+            let at = inner.recent.iter().position(|recipe| Some(key(recipe)) == most);
+            inner.recent.remove(at.unwrap_or_default());
         }
     }
 
@@ -125,15 +133,15 @@ impl Pool {
         let mut lacking: Vec<Arc<Recipe>> =
             inner.recent.iter().rev().chain(newest.into_iter().cycle().take(more)).cloned().collect();
         let mut surplus = Vec::new();
-        for (id, kept) in &inner.kept {
-            match kept.warmth {
-                Warmth::Starting | Warmth::Ready => {
-                    match lacking.iter().position(|recipe| *recipe == kept.recipe) {
-                        Some(at) => drop(lacking.remove(at)),
-                        None => surplus.push(id.clone()),
-                    }
-                }
-                Warmth::Lent | Warmth::Taken | Warmth::Leaving => {}
+        // One that is lent may come back. Of those that are too many, the last begun goes.
+        let mut kept: Vec<(&SessionId, &Kept)> = inner.kept.iter().collect();
+        kept.sort_by_key(|(id, kept)| (kept.warmth == Warmth::Starting, *id));
+        for (id, kept) in kept {
+            let wanted = lacking.iter().position(|recipe| *recipe == kept.recipe);
+            match (kept.warmth, wanted) {
+                (Warmth::Starting | Warmth::Ready | Warmth::Lent, Some(at)) => drop(lacking.remove(at)),
+                (Warmth::Starting | Warmth::Ready, None) => surplus.push(id.clone()),
+                (Warmth::Lent, None) | (Warmth::Taken | Warmth::Leaving, _) => {}
             }
         }
         Balance { surplus, lacking }
@@ -216,15 +224,15 @@ impl Lent {
         &self.id
     }
 
-    /// There is a row under its id. Whether its box runs.
-    pub(crate) fn taken(mut self) -> bool {
+    /// There is a row under its id. `runs` is called where its box does, before anybody else is told.
+    pub(crate) fn taken(mut self, runs: impl FnOnce()) {
         self.settled = true;
-        let mut runs = false;
         self.pool.change(&self.id, |kept| {
-            runs = !kept.dead;
+            if !kept.dead {
+                runs();
+            }
             kept.warmth = Warmth::Taken;
         });
-        runs
     }
 
     /// There is none, and there will be none.
@@ -298,6 +306,18 @@ mod tests {
     }
 
     #[test]
+    fn nobody_has_it_all_where_two_ask() {
+        let of =
+            |name: &str, image: &str| Recipe { principal: Principal::new(name).unwrap(), ..recipe(image) };
+        let pool = pool(2, &[]);
+        pool.expect(of("mine", "mine"));
+        for number in 0..20 {
+            pool.expect(of("another", &number.to_string()));
+        }
+        assert_eq!(lacking(&pool), ["19", "mine"]);
+    }
+
+    #[test]
     fn one_is_lent_once_and_only_for_what_it_was_begun_for() {
         let pool = pool(2, &["a"]);
         pool.begin(&id(1), Arc::new(recipe("a")));
@@ -314,7 +334,9 @@ mod tests {
         pool.leave(&id(1));
         lent.give_back();
         let lent = pool.lend(&recipe("a")).unwrap();
-        assert!(lent.taken());
+        let mut runs = false;
+        lent.taken(|| runs = true);
+        assert!(runs);
         assert!(pool.lend(&recipe("a")).is_none());
         assert_eq!(pool.retire(&id(1)), Some((Warmth::Taken, Principal::local())));
     }
@@ -335,7 +357,9 @@ mod tests {
         let lent = pool.lend(&recipe("a")).unwrap();
         pool.died(&id(1));
         assert_eq!(pool.warmth(&id(1)), Warmth::Lent);
-        assert!(!lent.taken());
+        let mut runs = false;
+        lent.taken(|| runs = true);
+        assert!(!runs, "it is dead");
         assert_eq!(pool.warmth(&id(1)), Warmth::Taken);
         begun(&pool, 2, "a");
         let lent = pool.lend(&recipe("a")).unwrap();

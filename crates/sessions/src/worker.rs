@@ -144,7 +144,8 @@ impl<S: Store + StoreForScheduler, R: Rooms> Worker<S, R> {
             // One of which nothing is known may run as well.
             Ok(name) => matches!(
                 rooms.sandbox().state(&name).await,
-                Ok(BoxState::Running(_) | BoxState::Starting | BoxState::Unknown) | Err(SandboxError::Away { .. })
+                Ok(BoxState::Running(_) | BoxState::Starting | BoxState::Unknown)
+                    | Err(SandboxError::Away { .. })
             ),
             Err(_) => false,
         };

@@ -94,7 +94,6 @@ fn build(arguments: &BuildArgs) -> anyhow::Result<()> {
         root: scratch.path().join("boxes"),
         owner: "image".to_owned(),
         places: places(environment),
-        runtime: None,
         pull: Pull::Never,
         progress: Arc::new(|_, _| {}),
     });

@@ -272,7 +272,7 @@ impl RealRooms {
 }
 
 /// What the engine is told to run a container with.
-fn oci_runtime(settings: &SessionSettings) -> Option<String> {
+pub(super) fn oci_runtime(settings: &SessionSettings) -> Option<String> {
     match settings.runtime {
         Runtime::Local => None,
         Runtime::Docker => settings.isolation.oci_runtime().map(|runtime| runtime.as_str().to_owned()),

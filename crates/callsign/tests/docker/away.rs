@@ -109,7 +109,11 @@ fn a_box_that_went_with_its_engine_ends_its_run_and_the_next_has_a_new_one() {
     rig.until(SOON, "the engine to be gone", || engine.api("GET", "/_ping", None).is_empty());
     engine.tell("start");
     let ended = client.wait(&session, &lost, TURN);
-    assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("agent_crashed")), "{ended}");
+    assert_eq!(
+        (&ended["status"], &ended["error"]["code"]),
+        (&json!("failed"), &json!("agent_crashed")),
+        "{ended}"
+    );
     completed(&client, &session, &next, "in a new box");
 }
 

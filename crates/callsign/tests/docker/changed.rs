@@ -30,7 +30,11 @@ fn a_session_has_no_second_box_at_another_engine_and_still_ends() {
     let run = client.submit(&session, json!([{ "text": "never" }]));
     let ended = client.wait(&session, &run, TURN);
     let message = text(&ended["error"]["message"]);
-    assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("engine_changed")), "{ended}");
+    assert_eq!(
+        (&ended["status"], &ended["error"]["code"]),
+        (&json!("failed"), &json!("engine_changed")),
+        "{ended}"
+    );
     assert!(message.contains(&old.host()) && message.contains("no second box"), "{message}");
     assert_eq!(running(&new), Vec::<String>::new());
 

@@ -69,7 +69,10 @@ fn a_box_stays_with_the_engine_that_made_it_whichever_is_at_hand() {
         let error = daemon.error(&request);
         let says = |word: &str| error.contains(word);
         assert!(
-            says(&address) && says("not the one at hand") && says("no second box") && says("terminate_session"),
+            says(&address)
+                && says("not the one at hand")
+                && says("no second box")
+                && says("terminate_session"),
             "{request}: {error}"
         );
     }

@@ -92,9 +92,10 @@ fn what_would_undo_a_wall_is_refused() {
 
 #[test]
 fn a_runtime_that_the_engine_lacks_is_named() {
-    for (kind, words) in
-        [(Kind::Docker, "has no runtime runsc, but io.containerd"), (Kind::Podman, "runs every container with")]
-    {
+    for (kind, words) in [
+        (Kind::Docker, "has no runtime runsc, but io.containerd"),
+        (Kind::Podman, "runs every container with"),
+    ] {
         let world = World::new(kind);
         let mut daemon = world.daemon();
         let mut spec = world.spec("one", "");

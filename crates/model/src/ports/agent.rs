@@ -24,9 +24,6 @@ pub trait Agent: Send + Sync {
     /// Waits until the agent answers. A program that has just been started may take seconds.
     fn ready(&self, within: Duration) -> impl Future<Output = Result<Ready, AgentError>> + Send;
 
-    /// Loads what the first prompt in this directory would have to wait for.
-    fn prepare(&self, directory: &str) -> impl Future<Output = Result<(), AgentError>> + Send;
-
     /// The conversation that `known` names, if the agent still has it; else a new one, and the answer says which.
     fn ensure_session(
         &self,

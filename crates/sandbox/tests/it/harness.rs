@@ -235,7 +235,8 @@ impl Daemon {
         loop {
             match self.state(name) {
                 BoxState::Ended(ending) => return ending,
-                state @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_) | BoxState::Unknown) => {
+                state
+                @ (BoxState::Absent | BoxState::Starting | BoxState::Running(_) | BoxState::Unknown) => {
                     assert!(Instant::now() < until, "it does not end: {state:?}");
                     thread::sleep(Duration::from_millis(20));
                 }

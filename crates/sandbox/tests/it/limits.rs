@@ -70,7 +70,10 @@ fn a_fork_bomb_stops_at_the_limit_and_harms_no_neighbour() {
                 assert!(pids <= 21, "{who:?}: {pids} processes");
                 match daemon.state("bomb") {
                     BoxState::Running(info) => info.hits.pids > 0,
-                    state @ (BoxState::Absent | BoxState::Starting | BoxState::Unknown | BoxState::Ended(_)) => {
+                    state @ (BoxState::Absent
+                    | BoxState::Starting
+                    | BoxState::Unknown
+                    | BoxState::Ended(_)) => {
                         let hits = matches!(&state, BoxState::Ended(ending) if ending.hits.pids > 0);
                         assert!(hits, "{who:?}: {state:?}");
                         true

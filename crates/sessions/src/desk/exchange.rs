@@ -98,9 +98,18 @@ impl<S: Store> Desk<S> {
             return Err(DeskError::AtWork(session.id));
         }
         let (dirs, terms) = (self.layout.of(&session.id), self.terms.clone());
+        // An agent that has worked there has read what configures it, and reads it once.
+        let has_worked = session.agent_session.is_some();
         self.carried(&session.id, move |stop| {
             let made = dirs.make();
             made.map_err(|source| CarryError::System { doing: "make the workspace".to_owned(), source })?;
+            if has_worked {
+                let marked = dirs.mark_outdated();
+                marked.map_err(|source| CarryError::System {
+                    doing: "note that the agent has to start anew".to_owned(),
+                    source,
+                })?;
+            }
             // Before: changes that go elsewhere must never be taken for carried back.
             let noted = dirs.keep_origin(&from);
             noted.map_err(|source| CarryError::System {

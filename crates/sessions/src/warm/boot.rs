@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::ports::agent::Agent as _;
 use model::ports::sandbox::Sandbox as _;
 use model::ports::store::{Store, StoreForScheduler};
 use model::session::{Session, SessionId, SessionStatus};
@@ -71,10 +70,10 @@ impl<S: Store + StoreForScheduler, R: Rooms> Warming<S, R> {
             dirs: &dirs,
             model: None,
             fresh: true,
+            tell: &|_| (),
         };
-        let ready = plans.ready().await.map_err(|no_box| no_box.message)?;
-        let directory = ready.info.inside.workspace.to_string_lossy();
-        ready.agent.prepare(&directory).await.map_err(|error| error.to_string())?;
+        // Nothing of the workspace is loaded yet: what is placed there before the first task is found by it.
+        plans.ready().await.map_err(|no_box| no_box.message)?;
         Ok(Some(policy))
     }
 
@@ -117,13 +116,14 @@ impl<S: Store + StoreForScheduler, R: Rooms> Warming<S, R> {
     /// The box goes, and what there is of it, unless there is a session of this name after all.
     async fn clear_away(&self) {
         let Shared { rooms, store, .. } = &*self.shared;
-        let stopped = boxes::stop(rooms.sandbox(), &self.id, Duration::ZERO).await;
+        // Its place is free when it is gone, not before.
+        while !boxes::stop(rooms.sandbox(), &self.id, Duration::ZERO).await {}
         rooms.unmoor(&self.id);
         let ids = [self.id.clone()];
         let known = persist("look for a session", || store.known(&ids)).await;
         let nobodys = known.is_ok_and(|known| known.is_empty());
-        if !stopped || !nobodys {
-            // A session finds its box; the rest is found at the next start.
+        if !nobodys {
+            // A session's, or nobody can tell. What is nobody's is found at the next start.
             return;
         }
         if let Ok(name) = boxes::name_of(&self.id)

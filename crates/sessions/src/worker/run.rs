@@ -206,7 +206,10 @@ impl<S: Store + StoreForScheduler, R: Rooms> Claimed<'_, S, R> {
                     if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
                         said = Some(Instant::now());
                         let most = patience.as_secs();
-                        self.note(log, &format!("waits for the container engine, {most} s at most: {message}"));
+                        self.note(
+                            log,
+                            &format!("waits for the container engine, {most} s at most: {message}"),
+                        );
                     }
                     sleep(ASK_AGAIN).await;
                 }

@@ -217,11 +217,6 @@ impl Agent for PlayedAgent {
         Ok(Ready { version: "played".to_owned() })
     }
 
-    async fn prepare(&self, _: &str) -> Result<(), AgentError> {
-        Self::moment().await;
-        Ok(())
-    }
-
     async fn ensure_session(&self, wanted: &WantedSession) -> Result<AgentSession, AgentError> {
         Self::moment().await;
         let mut all = lock(&self.0.conversations);

@@ -40,7 +40,8 @@ pub(super) fn isolation(runtime: Runtime, written: &str) -> Result<BoxIsolation,
         (Some(found @ (BoxIsolation::Bubblewrap | BoxIsolation::None)), _)
         | (Some(found @ BoxIsolation::Engine(_)), Runtime::Docker) => Ok(found),
         (Some(BoxIsolation::Engine(_)) | None, Runtime::Local) => {
-            let advice = if ENGINES.contains(&written) { "; that one needs `runtime = \"docker\"`" } else { "" };
+            let advice =
+                if ENGINES.contains(&written) { "; that one needs `runtime = \"docker\"`" } else { "" };
             Err(format!("must be \"bwrap\" or \"none\"{}{advice}", but_not(written)))
         }
         (None, Runtime::Docker) => {

@@ -86,7 +86,7 @@ impl Pip<'_> {
                 Ok(BoxState::Ended(ending)) => return Err(self.failed(&ending, &notes.take())),
                 Ok(BoxState::Absent) => return Err(refused("the box in which pip ran is gone")),
                 // A look that fails says nothing.
-                Ok(BoxState::Running(_) | BoxState::Starting) | Err(_) => {}
+                Ok(BoxState::Running(_) | BoxState::Starting | BoxState::Unknown) | Err(_) => {}
             }
             if Instant::now() > until {
                 return Err(refused(format!(
@@ -170,6 +170,7 @@ impl Pip<'_> {
                 Runtime::Local => None,
                 Runtime::Docker => Some(session.image.clone()),
             },
+            oci_runtime: oci_runtime(settings),
             tmp: TMP,
             limits: Limits {
                 memory: Some(limits.memory),

@@ -220,11 +220,15 @@ fn everything_else_that_can_be_wrong() {
     );
     bad_line(
         "isolation = \"runsc\"",
-        &["2:13: `sessions.isolation` must be \"bwrap\" or \"none\", not \"runsc\"; that one needs `runtime = \"docker\"`"],
+        &[
+            "2:13: `sessions.isolation` must be \"bwrap\" or \"none\", not \"runsc\"; that one needs `runtime = \"docker\"`",
+        ],
     );
     bad_line(
         "runtime = \"docker\"\nisolation = \"/usr/bin/runsc\"",
-        &["3:13: `sessions.isolation` must be the name of a runtime of the engine, such as \"runsc\", not \"/usr/bin/runsc\""],
+        &[
+            "3:13: `sessions.isolation` must be the name of a runtime of the engine, such as \"runsc\", not \"/usr/bin/runsc\"",
+        ],
     );
     bad_line(
         "image = \"--privileged\"",
