@@ -33,7 +33,8 @@ fn a_daemon_does_not_wait_for_an_engine_that_hangs_and_forgets_no_box() {
     let mut daemon = Daemon::alone(&root, &socket);
     let since = Instant::now();
     let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
-    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+    // Two, and what a busy machine takes to start the daemon itself; asked to the end, it would be twenty.
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     assert_eq!(found, [(BoxName::new("one").unwrap(), BoxState::Unknown)]);
     // Many who ask at once wait once.
     let since = Instant::now();
@@ -54,7 +55,7 @@ fn a_box_stays_with_the_engine_that_made_it_whichever_is_at_hand() {
 
     // Another `DOCKER_HOST`: it is found where it is.
     let mut daemon = first.daemon_of(&first.owner, &second.at("engine.sock"), None);
-    let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
+    let found = daemon.found();
     assert!(matches!(found.as_slice(), [(_, BoxState::Running(_))]), "{found:?}");
     assert_eq!(daemon.start(&spec).how, How::Found);
     let owner = first.owner.clone();
@@ -77,7 +78,7 @@ fn a_box_stays_with_the_engine_that_made_it_whichever_is_at_hand() {
         );
     }
     assert!(!elsewhere() && first.at(&format!("boxes-{}/one", first.owner)).is_dir());
-    let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
+    let found = daemon.found();
     assert_eq!(found, []);
 
     // It is back, and so is the box. Once that has ended, the next one is the other engine's.

@@ -176,7 +176,7 @@ impl World {
 
     /// Where nothing started but locks.
     pub(crate) fn finish_unstarted(self, mut daemon: Daemon) {
-        assert_eq!(daemon.ask(&json!("FindAll")), json!([]));
+        assert_eq!(daemon.found(), []);
         daemon.ask(&json!({ "Forget": "one" }));
         self.finish(daemon);
     }
@@ -263,6 +263,17 @@ impl Daemon {
 
     pub(crate) fn state(&mut self, name: &str) -> BoxState {
         self.get(&json!({ "State": name }))
+    }
+
+    /// All boxes, once the engine says so: one that is slow is not waited for, and looked at again here.
+    pub(crate) fn found(&mut self) -> Vec<(BoxName, BoxState)> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let found: Vec<(BoxName, BoxState)> = self.get(&json!("FindAll"));
+            if Instant::now() > until || !found.iter().any(|(_, state)| *state == BoxState::Unknown) {
+                return found;
+            }
+        }
     }
 
     pub(crate) fn ended(&mut self, name: &str) -> Ending {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use model::ports::sandbox::{BoxName, BoxState, Cause, Exit, How, Started};
+use model::ports::sandbox::{BoxState, Cause, Exit, How, Started};
 use serde_json::json;
 
 use crate::harness::{Kind, Scene, World, play, until};
@@ -39,7 +39,7 @@ fn a_box_outlives_its_daemon_is_found_by_the_next_and_stops(kind: Kind, world: &
     daemon.kill();
     std::fs::write(&started.info.log, "").unwrap();
     let mut daemon = world.daemon();
-    let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
+    let found = daemon.found();
     let [(name, BoxState::Running(info))] = found.as_slice() else { panic!("{kind:?}: {found:?}") };
     assert_eq!((name.as_str(), info.labels["port"].as_str()), ("one", "4096"));
     until(|| world.log("one").contains("begun"), "the next daemon to follow it");

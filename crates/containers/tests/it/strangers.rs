@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::ports::sandbox::{BoxName, BoxState};
+use model::ports::sandbox::BoxState;
 use serde_json::json;
 
 use crate::harness::{BOTH, World};
@@ -36,7 +36,7 @@ fn containers_of_others_are_neither_told_of_nor_touched() {
         ];
         let ids: Vec<String> =
             strangers.iter().map(|(name, _, labels)| world.stranger(name, labels)).collect();
-        let found: Vec<(BoxName, BoxState)> = daemon.get(&json!("FindAll"));
+        let found = daemon.found();
         let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["mine"], "{kind:?}");
         for (_, name, _) in &strangers {
