@@ -1,16 +1,19 @@
 //! A private container engine: Docker or Podman, started for one test, with one image and without a network.
 //!
+//! One of a whole run of tests is kept by the program `private-engine`; its tests reach it by [`EngineSocket`].
+//!
 //! Everything that it has lies in one directory. Its guard, a process of its own, ends it and clears up when the test
 //! lets go, however that ends; so no engine of the machine is used or touched. See `containers/probe/guard.rs`.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::bin;
 
@@ -19,6 +22,8 @@ pub const IMAGE: &str = "localhost/callsign-base:test";
 
 /// For an engine to start: on a machine that is busy with other things it takes long.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// For an engine to answer: it may have a container to end first.
+const SILENCE: Duration = Duration::from_secs(60);
 const HELP: &str =
     "run `cargo xtask tools` as root; CALLSIGN_ENGINES=none lets `cargo xtask test` do without engines";
 
@@ -32,7 +37,7 @@ pub enum Kind {
 
 pub const BOTH: [Kind; 2] = [Kind::Docker, Kind::Podman];
 
-/// With [`IMAGE`], the smallest Debian. Ends with the test.
+/// With [`IMAGE`], a small Debian with what `[base-image]` of `tools.toml` adds. Ends with the test.
 #[derive(Debug)]
 pub struct PrivateEngine {
     directory: PathBuf,
@@ -127,6 +132,73 @@ impl Drop for PrivateEngine {
     fn drop(&mut self) {
         drop(self.words.take());
         self.guard.wait().ok();
+    }
+}
+
+/// An engine that somebody else keeps, without any code of ours between.
+#[derive(Debug, Clone)]
+pub struct EngineSocket(PathBuf);
+
+impl EngineSocket {
+    /// Of what `DOCKER_HOST` says.
+    pub fn of_host(host: &str) -> Self {
+        let path = host.strip_prefix("unix://").unwrap_or_else(|| panic!("`{host}` is no unix:// socket"));
+        Self(path.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// `DOCKER_HOST` for others.
+    pub fn host(&self) -> String {
+        format!("unix://{}", self.0.display())
+    }
+
+    /// Status and answer. One request a connection, cheap enough to be made all the time.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<(u16, Value)> {
+        let mut stream = UnixStream::connect(&self.0)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        // The older version: its answers are not cut into chunks.
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\n");
+        write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or(io::ErrorKind::InvalidData)?;
+        Ok((status, serde_json::from_str(body).unwrap_or_else(|_| Value::from(body))))
+    }
+
+    /// What has to succeed.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.ask("GET", path, None).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    }
+
+    /// A container of somebody else, which sleeps; its id.
+    #[track_caller]
+    pub fn stranger(&self, name: &str, labels: &Value) -> String {
+        let ulimits = json!([
+            { "Name": "nofile", "Soft": 1024, "Hard": 1024 }, { "Name": "nproc", "Soft": 4096, "Hard": 4096 },
+        ]);
+        let body = json!({ "Image": IMAGE, "Entrypoint": ["/bin/sleep"], "Cmd": ["100000"], "Labels": labels,
+            "HostConfig": { "NetworkMode": "none", "Ulimits": ulimits } });
+        let made = self.ask("POST", &format!("/containers/create?name={name}"), Some(&body));
+        let (_, made) = made.expect("the engine answers");
+        let id = made["Id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        let started = self.ask("POST", &format!("/containers/{id}/start"), None).expect("the engine answers");
+        assert_eq!(started.0, 204, "{started:?}");
+        id
+    }
+
+    /// Ends it, and takes it away with everything that it has.
+    pub fn remove(&self, id: &str) {
+        let _gone = self.ask("DELETE", &format!("/containers/{id}?force=true&v=true"), None);
     }
 }
 
