@@ -5,7 +5,7 @@
 //!          └─ the same script, outside: what is closed in the box is open here, or the probe shows nothing
 //! ```
 //!
-//! Each scene is a function of the [`Runtime`] that makes the boxes; a test is one scene on one of them.
+//! Every test here is of whatever makes the boxes in this run.
 
 mod calls;
 mod forged;
@@ -24,18 +24,9 @@ use serde_json::{Value, json};
 
 use crate::rig::{Client, Rig, bash, text};
 
-/// What makes the boxes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Runtime {
-    Local,
-}
-
-impl Runtime {
-    /// A rig whose sessions run in such boxes; `tables` stand before `[sessions]`, `lines` in it.
-    fn rig(self, tables: &str, lines: &str) -> Rig {
-        let Self::Local = self;
-        Rig::with(&format!("{tables}\n[sessions]\nruntime = \"local\"\n{lines}"))
-    }
+/// `tables` stand before `[sessions]`, `lines` in it.
+fn rig(tables: &str, lines: &str) -> Rig {
+    Rig::with(&format!("{tables}\n[sessions]\n{lines}"))
 }
 
 /// Both keys of these tests begin so.

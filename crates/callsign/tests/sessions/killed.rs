@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testkit::llm::provider::{Moment, Provider};
 
 use crate::rig::Rig;
-use crate::trial::{Dice, Patient, full, is_ended, keepers};
+use crate::trial::{Dice, Patient, full, is_ended};
 
 const SESSIONS: usize = 8;
 /// Runs of one session that have not ended, at any time.
@@ -323,10 +323,10 @@ fn check_deliveries(provider: &Provider, ended: &[Acknowledged], kills: &[Instan
 fn check_boxes(rig: &Rig, patient: &Patient, since: Instant, max_hot: usize) {
     loop {
         // Boxes first: one that is stopped meanwhile is no stray.
-        let boxes = keepers(&rig.state());
+        let boxes = rig.hot();
         let mut sessions = patient.all_sessions();
         sessions.retain(|_, status| status != "stopped");
-        let strays: Vec<&String> = boxes.keys().filter(|session| !sessions.contains_key(*session)).collect();
+        let strays: Vec<&String> = boxes.iter().filter(|session| !sessions.contains_key(*session)).collect();
         if strays.is_empty() && boxes.len() <= max_hot {
             println!("{} boxes, all known to the daemon", boxes.len());
             return;

@@ -10,7 +10,7 @@ use testkit::harness::{peak, rss};
 use testkit::llm::provider::Provider;
 
 use crate::rig::Rig;
-use crate::trial::{Dice, Patient, full, keepers};
+use crate::trial::{Dice, Patient, full};
 
 const RESIDENT: u64 = 60 << 20;
 /// What a list may take on a machine with nothing else to do, and what is accepted of one that has.
@@ -49,7 +49,7 @@ fn all_tasks_complete_within_few_boxes() {
         let watching = scope.spawn(|| {
             let (mut most, mut resident) = (BTreeSet::new(), 0);
             while !is_over.load(Ordering::SeqCst) {
-                let now: BTreeSet<String> = keepers(&rig.state()).into_keys().collect();
+                let now: BTreeSet<String> = rig.hot().into_iter().collect();
                 if now.len() > most.len() {
                     most = now;
                 }

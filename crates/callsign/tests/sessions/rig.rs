@@ -9,13 +9,17 @@
 //! assert_eq!(client.wait(&session, &run, TURN)["final_output"], "hello");
 //! ```
 //! Everything here blocks, so that a hundred callers at once are a hundred threads. Drop ends every process that has
-//! this state directory in its arguments, and fails the test where one is left.
+//! this state directory in its arguments, and every container of it, and fails the test where one is left.
+//!
+//! What makes the boxes is the same for a whole run of the tests: see `rig/runtime.rs`.
 
 // Named, so that other binaries of tests can have the rig as well.
 #[path = "rig/client.rs"]
 mod client;
 #[path = "rig/processes.rs"]
 mod processes;
+#[path = "rig/runtime.rs"]
+mod runtime;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,6 +39,7 @@ use testkit::llm::ScriptedModel;
 
 pub(crate) use self::client::{Client, text};
 pub(crate) use self::processes::BoxProcess;
+pub(crate) use self::runtime::{Engine, Runtime};
 
 pub(crate) const CALLSIGN: &str = env!("CARGO_BIN_EXE_callsign");
 /// How long a task may take whose box must start first, on two busy cores.
@@ -61,6 +66,8 @@ pub(crate) struct Rig {
     /// First of the fields that have something to lose: the others end before it goes.
     model: ScriptedModel,
     who: Who,
+    /// None where boxes are local.
+    engine: Option<Engine>,
     groups: Vec<PathBuf>,
     daemon: Option<Child>,
     environment: Vec<(String, String)>,
@@ -81,8 +88,14 @@ impl Rig {
     /// As [`Self::with`], for a daemon of somebody else. Only root can be others.
     pub(crate) fn run_by(who: Who, config: &str) -> Self {
         let files = tempfile::Builder::new().prefix("callsign-sessions-").tempdir().expect("a directory");
-        let (model, environment) = (ScriptedModel::start(), Vec::new());
-        let mut rig = Self { model, who, groups: Vec::new(), daemon: None, environment, files };
+        let engine = Engine::of_this_run(&files.path().join("state"));
+        assert!(
+            who == Who::Myself || engine.is_none(),
+            "only root may use the engine of these tests: a daemon of somebody else has local boxes"
+        );
+        let host = engine.iter().map(|engine| ("DOCKER_HOST".to_owned(), engine.socket.host()));
+        let (model, environment) = (ScriptedModel::start(), host.collect());
+        let mut rig = Self { model, who, engine, groups: Vec::new(), daemon: None, environment, files };
         for (directory, mode) in [(rig.state(), 0o700), (rig.home(), 0o700)] {
             fs::create_dir(&directory).expect("a directory");
             fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).expect("its mode");
@@ -106,13 +119,14 @@ impl Rig {
     fn document(&self, config: &str) -> String {
         let (before, lines) = config.split_once("[sessions]\n").unwrap_or(("", config));
         let mut own = String::new();
-        for (key, value) in [
+        let lines_of_ours = [
             ("provider", "openai".to_owned()),
             ("model", "openai/mock".to_owned()),
             ("base_url", self.base_url()),
             ("api_key_env", KEY.to_owned()),
             ("command", opencode()),
-        ] {
+        ];
+        for (key, value) in lines_of_ours.into_iter().chain(Runtime::of_this_run().lines()) {
             let is_set = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
             if !lines.lines().any(is_set) {
                 let _infallible = writeln!(own, "{key} = {}", Value::from(value));
@@ -343,14 +357,19 @@ impl Rig {
         command
     }
 
-    /// Every box of this state directory that is there right now, by `/proc`.
-    pub(crate) fn boxes(&self) -> Vec<BoxProcess> {
-        processes::boxes(&self.state())
+    /// The engine that has the boxes; None where they are local.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
     }
 
-    /// The sessions that have a box right now.
+    /// Every box of this state directory that is there right now: by `/proc`, or by the engine that has them.
+    pub(crate) fn boxes(&self) -> Vec<BoxProcess> {
+        self.engine.as_ref().map_or_else(|| processes::boxes(&self.state()), Engine::boxes)
+    }
+
+    /// The sessions that have a box right now. Cheap enough to be asked all the time.
     pub(crate) fn hot(&self) -> Vec<String> {
-        let mut hot: Vec<String> = self.boxes().into_iter().map(|found| found.session).collect();
+        let mut hot = self.engine.as_ref().map_or_else(|| processes::hot(&self.state()), Engine::hot);
         hot.sort();
         hot
     }
@@ -416,10 +435,13 @@ impl Drop for Rig {
         while !left().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let left: Vec<String> = left().into_iter().map(processes::describe).collect();
+        let mut left: Vec<String> = left().into_iter().map(processes::describe).collect();
+        if let Some(engine) = &self.engine {
+            left.extend(engine.clear(SOON * 2));
+        }
         processes::remove_groups(&self.name(), &self.groups);
         if !failed {
-            assert!(left.is_empty(), "processes are left: {left:#?}");
+            assert!(left.is_empty(), "these are left: {left:#?}");
         }
     }
 }

@@ -1,7 +1,6 @@
-//! What the long trials share: their size, their dice, a client that does not give up, and what `/proc` says of boxes.
+//! What the long trials share: their size, their dice, a client that does not give up.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -156,22 +155,4 @@ fn text(value: &Value) -> String {
 
 pub(crate) fn is_ended(run: &Value) -> bool {
     matches!(run["status"].as_str(), Some("completed" | "failed" | "canceled"))
-}
-
-/// The length of a session's id.
-const SESSION_ID: usize = 29;
-
-/// Sessions that have a box, and the process that keeps it. One look at every process: cheap enough to do it all the time.
-pub(crate) fn keepers(state: &Path) -> BTreeMap<String, u32> {
-    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let keeper = |pid: u32| {
-        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-        let mut words = line.split('\0').skip_while(|word| *word != "keep");
-        let record = Path::new(words.nth(1)?).strip_prefix(state.join("boxes")).ok()?;
-        // A process that is just beginning shows a part of its words.
-        let session = record.to_str().filter(|name| name.len() == SESSION_ID)?;
-        Some((session.to_owned(), pid))
-    };
-    pids.filter_map(keeper).collect()
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testkit::harness::{CANARY, wait_until};
 use testkit::llm::script;
 
-use crate::rig::{Rig, SOON, TURN, bash, text};
+use crate::rig::{Rig, Runtime, SOON, TURN, bash, text};
 
 /// What a client can do with tools.
 trait Tools {
@@ -37,7 +37,7 @@ async fn walk(rig: &Rig, tools: &impl Tools) {
         ("name", json!("analysis-session")),
         ("reuse_key", json!("customer-dataset-a")),
         ("status", json!("stopped")),
-        ("runtime", json!("local")),
+        ("runtime", json!(Runtime::of_this_run().word())),
         ("reused", json!(false)),
     ] {
         assert_eq!(session[field], value, "`{field}` of {session}");

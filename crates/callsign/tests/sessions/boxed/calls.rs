@@ -7,25 +7,20 @@ use testkit::hosts::Arrived;
 use testkit::llm::script;
 
 use super::servers::{NAMED, Servers, identity, ledger};
-use super::{KEYS, Lodging, Runtime};
+use super::{KEYS, Lodging, rig};
 use crate::rig::{TURN, text};
 use crate::trial::full;
-
-#[test]
-fn every_call_from_a_local_box_is_its_own_sessions() {
-    every_call_is_its_own_sessions(Runtime::Local);
-}
 
 /// Who makes a call, as the test has planned it.
 struct Planned {
     lodging: Lodging,
     run: String,
 }
-
-fn every_call_is_its_own_sessions(runtime: Runtime) {
+#[test]
+fn every_call_is_its_own_sessions() {
     let count = if full() { 8 } else { 4 };
     let servers = Servers::start();
-    let mut rig = runtime.rig(&servers.tables(), &format!("{NAMED}max_hot = {count}\n"));
+    let mut rig = rig(&servers.tables(), &format!("{NAMED}max_hot = {count}\n"));
     rig.serve();
     let client = rig.client();
     let planned: Vec<Planned> = (0..count)

@@ -10,21 +10,16 @@ use testkit::hosts::Arrived;
 use testkit::llm::script;
 
 use super::servers::{NAMED, Servers, identity, ledger};
-use super::{Lodging, Runtime, daemon_address, outside};
+use super::{Lodging, daemon_address, outside, rig};
 use crate::rig::{Client, Rig, text};
 
 const FORGE: &str = include_str!("forge.py");
 const OPEN: &str = include_str!("open.py");
 const PROBE: &str = include_str!("probe.py");
-
 #[test]
-fn a_local_box_cannot_speak_for_another() {
-    a_box_cannot_speak_for_another(Runtime::Local);
-}
-
-fn a_box_cannot_speak_for_another(runtime: Runtime) {
+fn a_box_cannot_speak_for_another() {
     let servers = Servers::start();
-    let mut rig = runtime.rig(&servers.tables(), NAMED);
+    let mut rig = rig(&servers.tables(), NAMED);
     rig.serve();
     let client = rig.client();
     let (victim, forger) = (Lodging::new(&client, "victim"), Lodging::new(&client, "forger"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use testkit::harness::CANARY;
 
-use super::{DECOY, KEYS, Lodging, OWN_KEY, Runtime, daemon_address, hex, outside};
+use super::{DECOY, KEYS, Lodging, OWN_KEY, daemon_address, hex, outside, rig};
 use crate::rig::{Client, Rig, bash, text};
 
 const PROBE: &str = include_str!("probe.py");
@@ -44,24 +44,10 @@ const API: [&str; 12] = [
     "/doc",
 ];
 
-#[test]
-fn no_key_is_in_a_local_box() {
-    no_key_is_in_a_box(Runtime::Local);
-}
-
-#[test]
-fn nothing_leads_out_of_a_local_box() {
-    nothing_leads_out_of_a_box(Runtime::Local);
-}
-
-#[test]
-fn nothing_outside_a_local_box_can_be_changed() {
-    nothing_outside_a_box_can_be_changed(Runtime::Local);
-}
-
 /// One session with a key of its own, one with that of the daemon's environment.
-fn no_key_is_in_a_box(runtime: Runtime) {
-    let mut rig = runtime.rig("", "");
+#[test]
+fn no_key_is_in_a_box() {
+    let mut rig = rig("", "");
     rig.serve();
     let mut variables = rig.variables();
     variables.insert("MCP_OPENCODE_API_KEY".to_owned(), OWN_KEY.to_owned());
@@ -94,6 +80,7 @@ fn no_key_is_in_a_box(runtime: Runtime) {
         check_told(client, &lodging, &text(&ended["id"]));
     }
     check_files(&rig);
+    check_engine(&rig);
     check_control(&rig);
 }
 
@@ -176,6 +163,25 @@ fn check_files(rig: &Rig) {
     assert_eq!(mode, 0o600, "{}", one.display());
 }
 
+/// What an engine was told of the boxes, what it keeps of them, and what it heard from them.
+fn check_engine(rig: &Rig) {
+    let Some(engine) = rig.engine() else { return };
+    let told = engine.told();
+    // The agent's password is there, or this looks in the wrong place.
+    const DECOY: &str = "OPENCODE_SERVER_PASSWORD=";
+    assert!(told.contains(DECOY) && !told.contains(KEYS), "the engine was told the key: {told}");
+    let (mut count, mut found) = (0, false);
+    for path in engine.files() {
+        let bytes = fs::read(&path).unwrap_or_default();
+        let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!has(KEYS), "the key is in {}", path.display());
+        found |= has(DECOY);
+        count += 1;
+    }
+    println!("{count} files of the engine, without the key");
+    assert!(found, "the engine's own files were not found");
+}
+
 /// The same looks find it outside, where it is.
 fn check_control(rig: &Rig) {
     let needle = hex(KEYS);
@@ -211,9 +217,9 @@ impl Harbour {
         Self { path, name, _listeners: listeners }
     }
 }
-
-fn nothing_leads_out_of_a_box(runtime: Runtime) {
-    let mut rig = runtime.rig("", "");
+#[test]
+fn nothing_leads_out_of_a_box() {
+    let mut rig = rig("", "");
     let daemon = rig.serve();
     let client = rig.client();
     let (lodging, neighbour) = (Lodging::new(&client, "inside"), Lodging::new(&client, "neighbour"));
@@ -306,6 +312,11 @@ fn ways(rig: &Rig, harbour: &Harbour, neighbour: &Lodging) -> (Vec<Value>, Vec<V
     ] {
         closed.push(json!([path, "unix", path]));
     }
+    if let Some(engine) = rig.engine() {
+        let path = engine.socket.path();
+        closed.push(json!(["the engine's socket", "unix", path]));
+        closed.push(json!(["the engine's socket by /proc", "unix_by_proc", path]));
+    }
     let directory = rig.state().join("sessions").join(&neighbour.id).join("sockets");
     for name in SOCKETS {
         let path = directory.join(name);
@@ -358,9 +369,9 @@ const FILES: [&str; 9] = [
     "/proc/sysrq-trigger",
     "/proc/sys/vm/drop_caches",
 ];
-
-fn nothing_outside_a_box_can_be_changed(runtime: Runtime) {
-    let mut rig = runtime.rig("", "");
+#[test]
+fn nothing_outside_a_box_can_be_changed() {
+    let mut rig = rig("", "");
     rig.serve();
     let client = rig.client();
     let lodging = Lodging::new(&client, "inside");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Lodging, Runtime, outside};
+use super::{Lodging, outside, rig};
 use crate::rig::{Client, TURN, bash};
 
 const PROBE: &str = include_str!("probe.py");
@@ -12,14 +12,9 @@ const PROBE: &str = include_str!("probe.py");
 const LIMITS: &str = "limits = { memory = \"1GiB\", pids = 96, cpus = 2, disk = \"1GiB\" }\n";
 const PIDS: u64 = 96;
 const MEMORY: u64 = 1 << 30;
-
 #[test]
-fn a_greedy_local_box_harms_no_neighbour() {
-    a_greedy_box_harms_no_neighbour(Runtime::Local);
-}
-
-fn a_greedy_box_harms_no_neighbour(runtime: Runtime) {
-    let mut rig = runtime.rig("", LIMITS);
+fn a_greedy_box_harms_no_neighbour() {
+    let mut rig = rig("", LIMITS);
     rig.serve();
     let client = rig.client();
     let (greedy, neighbour) = (Lodging::new(&client, "greedy"), Lodging::new(&client, "neighbour"));

@@ -5,20 +5,15 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::servers::{NAMED, Servers, identity};
-use super::{Lodging, Runtime};
+use super::{Lodging, rig};
 use crate::rig::{TURN, text};
 
 /// From an agent that listens to its first request to the model. One that waits for a package takes more than 30 s.
 const FIRST: Duration = Duration::from_secs(15);
-
 #[test]
-fn the_plugin_works_in_a_local_box() {
-    the_plugin_works_in_a_box(Runtime::Local);
-}
-
-fn the_plugin_works_in_a_box(runtime: Runtime) {
+fn the_plugin_works_in_a_box() {
     let servers = Servers::start();
-    let mut rig = runtime.rig(&servers.tables(), NAMED);
+    let mut rig = rig(&servers.tables(), NAMED);
     rig.serve();
     let client = rig.client();
     let lodging = Lodging::new(&client, "plugin");

@@ -5,21 +5,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use testkit::engine::EngineSocket;
 use testkit::harness::{CANARY, alive};
 
 use super::servers::{NAMED, Servers, identity, ledger};
-use super::{Lodging, Runtime, daemon_address};
+use super::{Lodging, daemon_address, rig};
 use crate::rig::{BoxProcess, Rig, TURN, bash, text};
 use crate::trial::full;
 
 const PROBE: &str = include_str!("probe.py");
 /// How long the model and a tool hold their answers: longer than the daemon is away.
 const HELD: u64 = 12_000;
-
-#[test]
-fn local_boxes_go_on_when_the_daemon_is_killed() {
-    boxes_go_on_when_the_daemon_is_killed(Runtime::Local);
-}
 
 /// One that is in the middle of its turn.
 struct Working {
@@ -28,40 +24,72 @@ struct Working {
     run: String,
 }
 
-/// Somebody else's processes: a box that is not ours, and a plain one.
-struct Strangers([Child; 2]);
+/// Somebody else's processes: a box that is not ours, and a plain one. With an engine, containers of others in it: one
+/// that has nothing to do with us, and one of another state directory.
+struct Strangers {
+    processes: [Child; 2],
+    engine: Option<EngineSocket>,
+    /// Each with what the engine said of it in the beginning.
+    containers: Vec<(String, Value)>,
+}
 
 impl Strangers {
-    fn start() -> Self {
+    fn start(rig: &Rig) -> Self {
         let start = |command: &mut Command| {
             let nothing = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             nothing.spawn().expect("a process")
         };
         let boxed =
             ["--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--die-with-parent", "sleep", "600"];
-        Self([start(Command::new("bwrap").args(boxed)), start(Command::new("sleep").arg("600"))])
+        let processes = [start(Command::new("bwrap").args(boxed)), start(Command::new("sleep").arg("600"))];
+        let mut strangers = Self { processes, engine: None, containers: Vec::new() };
+        if let Some(engine) = rig.engine() {
+            let engine = strangers.engine.insert(engine.socket.clone());
+            let another = json!({ "dev.callsign.owner": "0123456789abcdef", "dev.callsign.box": "another" });
+            for (number, labels) in [json!({}), another].iter().enumerate() {
+                let id = engine.stranger(&format!("stranger-{}-{number}", std::process::id()), labels);
+                let state = state_of(engine, &id);
+                strangers.containers.push((id, state));
+            }
+        }
+        strangers
     }
 
-    fn are_alive(&self) -> bool {
-        self.0.iter().all(|child| alive(child.id()))
-    }
-}
-
-impl Drop for Strangers {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            drop(child.kill());
-            drop(child.wait());
+    #[track_caller]
+    fn are_untouched(&self) {
+        assert!(self.processes.iter().all(|child| alive(child.id())), "a process was ended that is nobody's");
+        for (id, before) in &self.containers {
+            let now = self.engine.as_ref().map(|engine| state_of(engine, id));
+            assert_eq!(now.as_ref(), Some(before), "somebody else's container was touched");
         }
     }
 }
 
-fn boxes_go_on_when_the_daemon_is_killed(runtime: Runtime) {
+/// When it was started, its process, and whether it runs.
+fn state_of(engine: &EngineSocket, id: &str) -> Value {
+    let state = engine.get(&format!("/containers/{id}/json"))["State"].clone();
+    assert_eq!(state["Running"], true, "{state}");
+    json!([state["Pid"], state["StartedAt"], state["Paused"]])
+}
+
+impl Drop for Strangers {
+    fn drop(&mut self) {
+        for child in &mut self.processes {
+            drop(child.kill());
+            drop(child.wait());
+        }
+        for (id, _) in &self.containers {
+            self.engine.iter().for_each(|engine| engine.remove(id));
+        }
+    }
+}
+#[test]
+fn boxes_go_on_when_the_daemon_is_killed() {
     let count = if full() { 8 } else { 4 };
     let servers = Servers::start();
-    let mut rig = runtime.rig(&servers.tables(), &format!("{NAMED}max_hot = {count}\n"));
+    let mut rig = rig(&servers.tables(), &format!("{NAMED}max_hot = {count}\n"));
     rig.serve();
-    let strangers = Strangers::start();
+    let strangers = Strangers::start(&rig);
     let client = rig.client();
     let lodgings: Vec<Lodging> =
         (0..count).map(|number| Lodging::new(&client, &format!("restarted-{number}"))).collect();
@@ -123,7 +151,7 @@ fn boxes_go_on_when_the_daemon_is_killed(runtime: Runtime) {
         check_policy(&one.lodging.answers("probe"));
     }
     assert_eq!(boxes(&rig), before, "a box was made anew");
-    assert!(strangers.are_alive(), "a process was ended that is nobody's");
+    strangers.are_untouched();
     for asked in rig.model().asked().iter().skip(asked_before) {
         assert_eq!(asked.header("authorization"), Some(format!("Bearer {CANARY}").as_str()), "{asked:?}");
         let offered = asked.body["tools"].as_array().into_iter().flatten();

@@ -1,5 +1,6 @@
 //! What `/proc` says of the processes of one state directory, and the control groups of its daemon.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,15 @@ use std::time::Duration;
 
 use testkit::harness::{alive, descendants};
 
+/// The length of a session's id.
+const SESSION_ID: usize = 29;
+
 /// A box that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BoxProcess {
     /// The session's id.
     pub(crate) session: String,
-    /// The process that keeps it.
+    /// The process that keeps it: where it is a container, its first one.
     pub(crate) keeper: u32,
     /// The agent in it; none yet while the box starts.
     pub(crate) opencode: Vec<u32>,
@@ -51,12 +55,26 @@ pub(super) fn boxes(state: &Path) -> Vec<BoxProcess> {
     .collect()
 }
 
+/// Sessions that have a keeper. One look at every process, and at none of those that they have started.
+pub(super) fn hot(state: &Path) -> Vec<String> {
+    let session = |pid: u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        let mut words = line.split('\0').skip_while(|word| *word != "keep");
+        let record = Path::new(words.nth(1)?).strip_prefix(state.join("boxes")).ok()?;
+        // A process that is just beginning shows a part of its words.
+        Some(record.to_str().filter(|name| name.len() == SESSION_ID)?.to_owned())
+    };
+    // What a keeper starts has its arguments for a moment.
+    let found: BTreeSet<String> = all().into_iter().filter_map(session).collect();
+    found.into_iter().collect()
+}
+
 fn parent(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
-fn is_opencode(pid: u32) -> bool {
+pub(super) fn is_opencode(pid: u32) -> bool {
     let arguments = arguments(pid);
     let is_program = arguments.first().is_some_and(|program| program.ends_with("/opencode"));
     is_program && arguments.get(1).is_some_and(|word| word == "serve")
