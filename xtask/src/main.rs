@@ -1,8 +1,9 @@
-//! The tasks of this repository: `cargo xtask test | tidy | tools | conformance | everything | bench | prove`.
+//! The tasks of this repository: `cargo xtask test | sessions | tidy | tools | conformance | everything | bench | prove`.
 //!
 //! ```text
 //! test.rs ─┬ tools.rs         what must be installed first
 //!          │   └ engines.rs    … and what container engines are tested with
+//!          ├ sessions.rs      the tests of sessions, on a container engine
 //!          ├ tidy.rs          what no compiler checks
 //!          ├ conformance.rs   the official suite, with and without us
 //!          ├ everything.rs    a real server, with and without us
@@ -26,6 +27,7 @@ mod http1;
 mod interop;
 mod process;
 mod prove;
+mod sessions;
 mod test;
 mod tidy;
 mod tools;
@@ -52,6 +54,8 @@ enum Task {
         /// Run only these parts (and what they need)
         parts: Vec<String>,
     },
+    /// The tests of sessions, on one runtime
+    Sessions(sessions::Options),
     /// Install what the tests need
     Tools,
     /// Check what no compiler checks: arrows between crates, file sizes, links, left-over marks
@@ -93,6 +97,7 @@ fn run(task: Task) -> anyhow::Result<()> {
     let workspace = Workspace::find()?;
     match task {
         Task::Test { parts } => test::run(&workspace, &parts),
+        Task::Sessions(options) => sessions::run(&workspace, &options),
         Task::Tools => tools::install(&workspace),
         Task::Tidy => tidy::run(&workspace).map(|summary| println!("{summary}")),
         Task::Conformance => conformance::run(&workspace).map(|summary| println!("{summary}")),

@@ -1,5 +1,7 @@
 //! The long gates: what every test run does in small, at full size.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -69,8 +71,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         bail!("there is no such gate; there are: {}", names.join(", "));
     }
     process::run(workspace.cargo().args(["build", "--quiet", "--package", "testkit", "--bins"]))?;
-    // In .config/nextest.toml tests have the time that their small size needs.
-    let limits = format!("xtask:{}", workspace.root.join("xtask/src/prove.toml").display());
     for gate in gates {
         println!("gate {}: {}", gate.name, gate.what);
         let mut command = workspace.cargo();
@@ -81,16 +81,18 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             gate.package,
             gate.built,
             "--cargo-quiet",
-            "--tool-config-file",
-            &limits,
-            "--profile",
-            "prove",
             "-E",
             gate.filter,
         ]);
-        process::run(command.env("CALLSIGN_FULL", "1"))?;
+        process::run(at_full_size(workspace, &mut command))?;
     }
     Ok(())
+}
+
+/// In `.config/nextest.toml` tests have the time that their small size needs.
+pub(crate) fn at_full_size<'a>(workspace: &Workspace, command: &'a mut Command) -> &'a mut Command {
+    let limits = format!("xtask:{}", workspace.root.join("xtask/src/prove.toml").display());
+    command.args(["--tool-config-file", &limits, "--profile", "prove"]).env("CALLSIGN_FULL", "1")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{run as run_command, run_within};
+use crate::sessions::{self, Runtime};
 use crate::workspace::{Workspace, environment};
 use crate::{bench, conformance, engines, everything, interop, tidy, tools, types};
 
@@ -26,12 +27,22 @@ enum Outcome {
     SkippedByPermission(String),
 }
 
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 16] = [
     Part { name: "tools", needs: &[], run: |workspace| Ok(tools_part(workspace)) },
     Part { name: "fmt", needs: &[], run: fmt },
     Part { name: "clippy", needs: &[], run: clippy },
     Part { name: "build", needs: &[], run: build },
     Part { name: "nextest", needs: &["build"], run: nextest },
+    Part {
+        name: "sessions-docker",
+        needs: &["build"],
+        run: |workspace| on_engine(workspace, Runtime::Docker),
+    },
+    Part {
+        name: "sessions-podman",
+        needs: &["build"],
+        run: |workspace| on_engine(workspace, Runtime::Podman),
+    },
     Part { name: "doc", needs: &[], run: doc },
     Part { name: "deny", needs: &[], run: deny },
     Part { name: "advisories", needs: &[], run: advisories },
@@ -150,7 +161,7 @@ fn line(row: &Row) -> String {
     };
     // The rest stands above, where the part printed it.
     let detail = detail.lines().next().unwrap_or_default();
-    format!("{:<12} {word:<8} {:>7.1} s  {detail}", row.name, row.took.as_secs_f64())
+    format!("{:<15} {word:<8} {:>7.1} s  {detail}", row.name, row.took.as_secs_f64())
 }
 
 fn passed(result: Result<()>) -> Result<Outcome> {
@@ -195,6 +206,17 @@ fn nextest(workspace: &Workspace) -> Result<Outcome> {
     // Its closing line ("Summary … tests run: …") goes to our stderr as it is.
     run_command(&mut command)?;
     Ok(left_out.map_or_else(|| Outcome::Passed(String::new()), Outcome::Skipped))
+}
+
+/// The tests of sessions once more, with containers for boxes.
+fn on_engine(workspace: &Workspace, runtime: Runtime) -> Result<Outcome> {
+    if workspace.which("cargo-nextest").is_none() {
+        return Ok(Outcome::Skipped("cargo-nextest is not installed".into()));
+    }
+    if let Some(reason) = engines::left_out() {
+        return Ok(Outcome::Skipped(reason));
+    }
+    sessions::on(workspace, runtime).map(Outcome::Passed)
 }
 
 fn doc(workspace: &Workspace) -> Result<Outcome> {
