@@ -212,10 +212,8 @@ fn a_bundle_is_there_for_the_agent(kind: Option<Kind>) {
 fn got_nowhere(found: &Value) {
     println!("{found:#}");
     let found = found.as_object().expect("what it found");
-    assert_eq!(found["sockets"], json!(["egress.sock"]));
     for (what, came) in found {
         match what.as_str() {
-            "sockets" => {}
             // It could try at all.
             "index" | "own" => assert!(text(came).starts_with("done: "), "{what}: {came}"),
             _ => assert!(text(came).starts_with("failed: "), "{what}: {came}"),

@@ -313,6 +313,10 @@ fn tail(log: &Path) -> Option<String> {
 /// The last whole one, cut.
 fn last_line(printed: &str) -> Option<String> {
     let whole = &printed[..printed.rfind('\n')?];
-    let line = whole.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let line = whole
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with("callsign-index "))?;
     Some(line.chars().filter(|c| !c.is_control()).take(LONGEST_LINE).collect())
 }

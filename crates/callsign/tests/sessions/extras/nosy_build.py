@@ -2,7 +2,6 @@
 import json
 import os
 import socket
-import sys
 import zipfile
 
 
@@ -69,7 +68,7 @@ def canaries():
 
 def look():
     targets = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "targets.json")))
-    found = {"keys": attempt(canaries), "sockets": sorted(os.listdir("/run/callsign"))}
+    found = {"keys": attempt(canaries), "list /run/callsign": attempt(lambda: os.listdir("/run/callsign"))}
     for address in targets["addresses"]:
         found["connect " + address] = attempt(lambda: connect(address))
         found["tunnel " + address] = attempt(lambda: tunnel(address))
