@@ -247,6 +247,8 @@ impl Pip<'_> {
 
     /// For a person: no secrets, nothing that drives a terminal, and not too much.
     fn words(&self, text: &str) -> String {
+        let text =
+            text.lines().filter(|line| !line.starts_with("callsign-index ")).collect::<Vec<_>>().join("\n");
         let shown: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
         let over = shown.len().saturating_sub(MOST_WORDS);
         let from = (over..=shown.len()).find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
