@@ -47,8 +47,9 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let ended =
-        withdraw().and_then(|()| args::parse(std::env::args_os().skip(1)).map_err(misused)).and_then(live);
+    let ended = withdraw()
+        .and_then(|()| args::parse(std::env::args_os().skip(1)).map_err(|message| misused(&message)))
+        .and_then(live);
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {
@@ -66,7 +67,7 @@ fn withdraw() -> Result<(), Failure> {
         .map_err(|errno| Failure::system("could not keep others out of its memory", &errno.into()))
 }
 
-fn misused(message: String) -> Failure {
+fn misused(message: &str) -> Failure {
     Failure { code: code::USAGE, message: format!("{message}\nusage: {}", args::USAGE) }
 }
 

@@ -64,12 +64,11 @@ pub(crate) async fn volumes(
         }
         let tell = |line: &str| (shared.options.progress)(name, line);
         let own = shared.fetches.of(engine, image);
-        let _own = match own.try_lock() {
-            Ok(own) => own,
-            Err(_) => {
-                tell("another session's box waits for it already");
-                own.lock().await
-            }
+        let _own = if let Ok(own) = own.try_lock() {
+            own
+        } else {
+            tell("another session's box waits for it already");
+            own.lock().await
         };
         // Whoever had it before us has perhaps fetched it.
         found = look().await?;

@@ -154,7 +154,9 @@ pub(crate) async fn write(engine: &Engine, path: &Path, id: &str, follow: Follow
     while let Some(pieces) = pieces.next().await {
         let bytes = pieces.iter().map(bytes::Bytes::len).sum::<usize>();
         let written = spawn_blocking(move || {
-            pieces.iter().for_each(|piece| log.write(piece));
+            for piece in &pieces {
+                log.write(piece);
+            }
             log
         });
         let Ok(back) = written.await else { return };

@@ -116,8 +116,7 @@ pub trait Rooms: Send + Sync + 'static {
     }
 
     /// Returns when nothing is being installed for a session. Idempotent.
-    fn unfit(&self, session: &SessionId) -> impl Future<Output = ()> + Send {
-        let _nothing_was_begun = session;
+    fn unfit(&self, _: &SessionId) -> impl Future<Output = ()> + Send {
         async {}
     }
 

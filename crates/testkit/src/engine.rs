@@ -23,7 +23,7 @@ pub const IMAGE: &str = "localhost/callsign-base:test";
 /// For an engine to start: on a machine that is busy with other things it takes long.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// For an engine to answer: it may have a container to end first.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 const HELP: &str =
     "run `cargo xtask tools` as root; CALLSIGN_ENGINES=none lets `cargo xtask test` do without engines";
 

@@ -44,7 +44,7 @@ pub fn snapshot(bundle: &Path, stage: Option<&Stage>, owner: Owner) -> Result<Bu
     }
     let mut reading = Reading { stage, owner, files: 0, bytes: 0 };
     if let Some(stage) = stage {
-        reading.prepare(stage).map_err(|error| format!("the extras cannot be kept: {error}"))?;
+        Reading::prepare(stage).map_err(|error| format!("the extras cannot be kept: {error}"))?;
     }
     let requirements = match kind(&bundle.join(REQUIREMENTS)).map_err(|error| unread(&error))? {
         None => None,
@@ -97,7 +97,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn prepare(&self, stage: &Stage) -> io::Result<()> {
+    fn prepare(stage: &Stage) -> io::Result<()> {
         stage.remove()?;
         for directory in [stage.work(), stage.meta()] {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -136,7 +136,12 @@ impl Reading<'_> {
                     }
                     found.push(digested);
                 }
-                other => return Err(refused(&path, other)),
+                other @ (FileType::Symlink
+                | FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice
+                | FileType::Unknown) => return Err(refused(&path, other)),
             }
         }
         if walk.cut() {

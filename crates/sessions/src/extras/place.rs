@@ -84,7 +84,13 @@ fn skills(dirs: &SessionDirs, owner: Owner) -> io::Result<Vec<String>> {
         let placed = match FileType::from_raw_mode(entry.stat.st_mode) {
             FileType::Directory => directory(&workspace, &at, owner)?.is_some(),
             // The walk says what lies in a directory after the directory itself; where one is in the way, all beneath is.
-            _ => file(&workspace, &staged.join(&entry.path), &at, owner)?,
+            FileType::RegularFile
+            | FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => file(&workspace, &staged.join(&entry.path), &at, owner)?,
         };
         if !placed {
             kept.push(at.to_string_lossy().into_owned());

@@ -1,6 +1,7 @@
 //! One box in which pip runs: no network, no socket but that of a proxy to the index, nothing of the session.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::net::UnixListener;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::index::{Host, Told, Wanted};
 use super::{Install, refused};
 use crate::sessions::quay::accept;
-use crate::sessions::rooms::{PATH, PORTS, TMP};
+use crate::sessions::rooms::{PATH, PORTS, TMP, oci_runtime};
 
 /// How often is looked at what pip says.
 const LOOK: Duration = Duration::from_millis(100);
@@ -236,7 +237,8 @@ impl Pip<'_> {
         }
         let mut said = self.words(ending.message.as_deref().unwrap_or("it said nothing"));
         if !refusals.is_empty() {
-            said += &format!(
+            let _infallible = write!(
+                said,
                 "\nIt also asked for {}, which is not the index: where it belongs to one, name it in requirements.txt, such as `--find-links https://{}/`",
                 refusals.join(", "),
                 refusals.first().map_or("", String::as_str)

@@ -163,19 +163,20 @@ fn check_files(rig: &Rig) {
     assert_eq!(mode, 0o600, "{}", one.display());
 }
 
+/// The agent's password is told to the engine, or a look is in the wrong place.
+const PASSWORD: &str = "OPENCODE_SERVER_PASSWORD=";
+
 /// What an engine was told of the boxes, what it keeps of them, and what it heard from them.
 fn check_engine(rig: &Rig) {
     let Some(engine) = rig.engine() else { return };
     let told = engine.told();
-    // The agent's password is there, or this looks in the wrong place.
-    const DECOY: &str = "OPENCODE_SERVER_PASSWORD=";
-    assert!(told.contains(DECOY) && !told.contains(KEYS), "the engine was told the key: {told}");
+    assert!(told.contains(PASSWORD) && !told.contains(KEYS), "the engine was told the key: {told}");
     let (mut count, mut found) = (0, false);
     for path in engine.files() {
         let bytes = fs::read(&path).unwrap_or_default();
         let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(!has(KEYS), "the key is in {}", path.display());
-        found |= has(DECOY);
+        found |= has(PASSWORD);
         count += 1;
     }
     println!("{count} files of the engine, without the key");

@@ -123,10 +123,11 @@ impl Shared {
         let name = path.strip_prefix("/simple/")?.strip_suffix('/')?;
         let entries = fs::read_dir(&self.files).ok()?.flatten();
         let files = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let links: String = files
+        let links: Vec<String> = files
             .filter(|file| file.starts_with(&format!("{name}-")))
             .map(|file| format!("<a href=\"/files/{file}\">{file}</a>\n"))
             .collect();
+        let links = links.concat();
         let page = format!("<!DOCTYPE html><html><body>{links}</body></html>");
         (!links.is_empty()).then(|| ("text/html", page.into_bytes()))
     }
