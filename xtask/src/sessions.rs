@@ -81,7 +81,16 @@ fn tests(workspace: &Workspace, options: &Options) -> Result<String> {
     };
     let mut command = workspace.cargo();
     // The workspace's: the same features, so that nothing is built anew.
-    command.args(["nextest", "run", "--workspace", "--test", "sessions", "--cargo-quiet", "-E"]);
+    command.args([
+        "nextest",
+        "run",
+        "--workspace",
+        "--test",
+        "sessions",
+        "--cargo-quiet",
+        "--no-fail-fast",
+        "-E",
+    ]);
     command.arg(filterset(*runtime, filter)).env("CALLSIGN_TEST_RUNTIME", runtime.word());
     if let Some(engine) = &engine {
         command.env("DOCKER_HOST", &engine.host);

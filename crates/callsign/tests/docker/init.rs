@@ -23,8 +23,7 @@ echo "own $own"; kill -9 $own
 [ $bridge != 1 ] || kill -9 1; echo "the end"
 "#;
 
-/// `traces`: whether a process of the box may trace its own children.
-fn nobody_gets_at_it(rig: &Rig, traces: &str) {
+fn nobody_gets_at_it(rig: &Rig) {
     let client = rig.client();
     let session = client.create("one");
     let workspace = PathBuf::from(text(&client.session(&session)["workspace"]));
@@ -41,7 +40,8 @@ fn nobody_gets_at_it(rig: &Rig, traces: &str) {
         assert_eq!(word(&format!("{bridge} {file}")), "refused", "{seen}");
     }
     assert_eq!(word("self mem"), "had", "{seen}");
-    assert_eq!(word(&format!("seize {own}")), traces, "{seen}");
+    // Its own children may be traced, as anywhere: the look can tell.
+    assert_eq!(word(&format!("seize {own}")), "had", "{seen}");
     assert_eq!(word(&format!("seize {bridge}")), "refused", "{seen}");
     assert!(seen.contains("the end"), "{seen}");
     // It goes on as before.
@@ -51,19 +51,18 @@ fn nobody_gets_at_it(rig: &Rig, traces: &str) {
 #[test]
 fn of_a_container_of_docker() {
     let engine = PrivateEngine::start(Kind::Docker);
-    nobody_gets_at_it(&rig_on(&engine, ""), "had");
+    nobody_gets_at_it(&rig_on(&engine, ""));
 }
 
 #[test]
 fn of_a_container_of_podman() {
     let engine = PrivateEngine::start(Kind::Podman);
-    nobody_gets_at_it(&rig_on(&engine, ""), "had");
+    nobody_gets_at_it(&rig_on(&engine, ""));
 }
 
-/// Nobody traces anybody there.
 #[test]
 fn of_a_local_box() {
     let mut rig = Rig::with("");
     rig.serve();
-    nobody_gets_at_it(&rig, "refused");
+    nobody_gets_at_it(&rig);
 }
