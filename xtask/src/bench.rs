@@ -165,6 +165,11 @@ impl<'a> Bench<'a> {
             }
             bench.rig.callsign = workspace.binary(profile, "callsign")?;
         }
+        if needs_sessions && !options.smoke {
+            run_command(workspace.cargo().args(["build", "--release", "-p", "tether", "--example", "cost"]))?;
+            let guard = ["build", "--release", "-p", "containers", "--bin", "containers-probe"];
+            run_command(workspace.cargo().args(guard))?;
+        }
         if targets.contains(&Target::Supergateway) {
             let namespace = Namespace::create();
             bench.rig.namespace =

@@ -1,6 +1,7 @@
-//! What the bridge costs: `cargo run --release -p tether --example cost`.
+//! What the bridge costs: `cargo run --release -p tether --example cost [series REQUESTS STREAMS]`.
 //!
-//! The same requests, directly and through the bridge, in turns, so that what else the machine does falls on both.
+//! The same requests, directly and through the bridge, in turns, so that what else the machine does falls on both. As a
+//! `series`, every figure is a line of its own, in milliseconds: `request direct 0.021`. The bench reads these.
 //!
 //! ```text
 //! request      a request and its answer on a connection that is there
@@ -27,17 +28,46 @@ use tokio::time::sleep;
 type Fault = Box<dyn std::error::Error>;
 
 const WITHIN: Duration = Duration::from_secs(5);
-const ROUNDS: usize = 2000;
 const EVENTS: u32 = 600;
 const PACE: Duration = Duration::from_millis(2);
 const BULK: usize = 64 << 20;
 
-fn main() -> Result<(), Fault> {
-    Builder::new_current_thread().enable_all().build()?.block_on(measure())
+/// How often each is measured.
+#[derive(Clone, Copy)]
+struct Size {
+    requests: usize,
+    streams: usize,
+}
+
+/// The same thing both ways.
+struct Found {
+    what: &'static str,
+    plain: Vec<Duration>,
+    through: Vec<Duration>,
 }
 
 #[expect(clippy::print_stdout, reason = "figures are what this is for")]
-async fn measure() -> Result<(), Fault> {
+fn main() -> Result<(), Fault> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, else_: usize| words.get(at).map_or(Ok(else_), |word| word.parse());
+    let size = Size { requests: number(1, 2000)?, streams: number(2, 5)? };
+    let all = Builder::new_current_thread().enable_all().build()?.block_on(measure(size))?;
+    for Found { what, mut plain, mut through } in all {
+        if words.is_empty() {
+            println!("{what:<11} {}", compare(&mut plain, &mut through));
+            continue;
+        }
+        for (way, times) in [("direct", plain), ("bridged", through)] {
+            for time in times {
+                println!("{what} {way} {:.6}", time.as_secs_f64() * 1000.0);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn measure(size: Size) -> Result<Vec<Found>, Fault> {
+    let mut all = Vec::new();
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("sockets");
     let mut sockets = Sockets::make(&path, &[CONTROL, MODEL])?;
@@ -66,14 +96,14 @@ async fn measure() -> Result<(), Fault> {
     let (mut one, mut other) = (direct().await?, hub.open(WITHIN).await?);
     one.set_nodelay(true)?;
     let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..size.requests {
         plain.push(ask(&mut one).await?);
         through.push(ask(&mut other).await?);
     }
-    println!("request     {}", compare(&mut plain, &mut through));
+    all.push(Found { what: "request", plain, through });
 
     let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..size.requests {
         let began = Instant::now();
         ask(&mut direct().await?).await?;
         plain.push(began.elapsed());
@@ -81,10 +111,10 @@ async fn measure() -> Result<(), Fault> {
         ask(&mut hub.open(WITHIN).await?).await?;
         through.push(began.elapsed());
     }
-    println!("connection  {}", compare(&mut plain, &mut through));
+    all.push(Found { what: "connection", plain, through });
 
     let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..size.requests {
         let began = Instant::now();
         ask(&mut UnixStream::connect(&model_path).await?).await?;
         plain.push(began.elapsed());
@@ -92,23 +122,23 @@ async fn measure() -> Result<(), Fault> {
         ask(&mut TcpStream::connect((Ipv4Addr::LOCALHOST, carried)).await?).await?;
         through.push(began.elapsed());
     }
-    println!("model       {}", compare(&mut plain, &mut through));
+    all.push(Found { what: "model", plain, through });
 
     let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
+    for _ in 0..size.streams {
         plain.push(fetch(&mut direct().await?, b"P", EVENTS as usize * 200).await?);
         through.push(fetch(&mut hub.open(WITHIN).await?, b"P", EVENTS as usize * 200).await?);
     }
-    println!("paced       {}", compare(&mut plain, &mut through));
+    all.push(Found { what: "paced", plain, through });
 
     let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
+    for _ in 0..size.streams {
         plain.push(fetch(&mut direct().await?, b"B", BULK).await?);
         through.push(fetch(&mut hub.open(WITHIN).await?, b"B", BULK).await?);
     }
-    println!("bulk        {}", compare(&mut plain, &mut through));
+    all.push(Found { what: "bulk", plain, through });
     drop(bridge);
-    Ok(())
+    Ok(all)
 }
 
 /// Asked to end when dropped, with what it started.

@@ -1,13 +1,22 @@
 //! Sessions: what the daemon adds to the real OpenCode, with a scripted model behind it.
 //!
 //! ```text
-//! daemon, boxes stay:   submit_task behind a run that waits for its model → then runs one by one, beside OpenCode's own events
+//! daemon, boxes stay:   boxes at rest, weighed → runs one by one, beside OpenCode's own events → a run that waits for its model,
+//!                       and meanwhile: the broker beside the model itself → submit_task
 //! daemon, boxes go:     round: new session | bare OpenCode, new home | the session woken | bare OpenCode, the same home
+//! daemon, a box waits:  round: a session that has it at once
+//! daemon, containers:   boxes at rest, weighed → round: new session | the same image with bare OpenCode
+//! no daemon:            the bridge beside the server behind it
 //! ```
 //!
 //! A bare OpenCode has the program, variables and configuration of a box: its variables are read from a box's process.
 //! Both are watched from here, and who is first alternates with the rounds.
 
+mod boxes;
+mod cost;
+mod docker;
+mod engine;
+mod rest;
 mod rig;
 mod wire;
 
@@ -16,7 +25,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use self::rig::{Bare, Daemon, Model, Programs, task};
+use self::boxes::Row;
+use self::rig::{Bare, Daemon, Model, Programs, Wish, task};
 use super::report::{markdown, median};
 use crate::workspace::{Profile, Workspace};
 
@@ -42,6 +52,14 @@ impl Extent {
         }
     }
 
+    /// At rest side by side.
+    fn boxes(self) -> usize {
+        match self {
+            Self::Full => 5,
+            Self::Smoke => 2,
+        }
+    }
+
     fn profile(self) -> Profile {
         match self {
             Self::Full => Profile::Release,
@@ -61,6 +79,7 @@ pub(super) struct Found {
     asked: Pair,
     woken: Pair,
     woken_asked: Pair,
+    boxes: Vec<Row>,
 }
 
 /// Of a box, and of the bare OpenCode.
@@ -74,7 +93,10 @@ pub(super) fn measure(workspace: &Workspace, extent: Extent) -> Result<Found> {
     let programs = Programs::find(workspace, extent.profile())?;
     let mut model = Model::start(&programs)?;
     let mut found = Found { version: programs.version.clone(), ..Found::default() };
-    let variables = stay(&programs, &model, extent.size(), &mut found)?;
+    found.boxes = cost::bridge(workspace, extent)?;
+    let variables = stay(&programs, &mut model, extent, &mut found)?;
+    found.boxes.extend(rest::warm(&programs, &mut model, extent.size().starts)?);
+    found.boxes.extend(docker::measure(workspace, &programs, &mut model, extent)?);
     come_and_go(&programs, &mut model, extent.size().starts, &variables, &mut found)?;
     anyhow::ensure!(found.is_whole(extent.size()), "something was not measured: {found:?}");
     Ok(found)
@@ -83,12 +105,14 @@ pub(super) fn measure(workspace: &Workspace, extent: Extent) -> Result<Found> {
 /// Boxes stay. The variables of one are handed back.
 fn stay(
     programs: &Programs,
-    model: &Model,
-    size: Size,
+    model: &mut Model,
+    extent: Extent,
     found: &mut Found,
 ) -> Result<BTreeMap<String, String>> {
-    let daemon = Daemon::start(programs, model, "30m")?;
+    let size = extent.size();
+    let daemon = Daemon::start(programs, model, &Wish::local("30m"))?;
     let client = &daemon.client;
+    let at_rest = rest::local(&daemon, extent.boxes())?;
     let session = client.create()?;
     let run = client.submit(&session, &task("warm-", 0))?;
     client.completed(&session, &run, "warm-").with_context(|| daemon.said())?;
@@ -103,6 +127,9 @@ fn stay(
     // The agent waits for its model meanwhile, and everything else for the agent: nobody competes.
     client.submit(&session, &task("held-", 600_000))?;
     client.until(&session, "busy")?;
+    model.until_asked("held-")?;
+    found.boxes.extend(cost::broker(&daemon, model, &session, size.submits)?);
+    found.boxes.push(at_rest);
     let mut runs = BTreeSet::new();
     for number in 0..size.submits {
         let task = task(&format!("queued-{number}-"), 0);
@@ -151,7 +178,7 @@ fn come_and_go(
     variables: &BTreeMap<String, String>,
     found: &mut Found,
 ) -> Result<()> {
-    let daemon = Daemon::start(programs, model, "1s")?;
+    let daemon = Daemon::start(programs, model, &Wish::local("1s"))?;
     for round in 0..rounds {
         let session = daemon.client.create()?;
         let mut bare = Bare::new(programs, model, variables)?;
@@ -205,6 +232,8 @@ impl Found {
             && [&self.running, &self.ended].iter().all(|all| all.len() == size.runs)
             && pairs.iter().all(|pair| pair.ours.len() == size.starts && pair.bare.len() == size.starts)
             && self.all().all(|value| value.is_finite() && value >= 0.0)
+            && self.boxes.len() == BOXES
+            && self.boxes.iter().all(Row::is_sound)
     }
 
     fn all(&self) -> impl Iterator<Item = f64> {
@@ -214,15 +243,16 @@ impl Found {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.all().count()
+        self.all().count() + self.boxes.iter().map(|row| row.with.len() + row.without.len()).sum::<usize>()
     }
 
     /// Its part of the report; `when` is of this part alone, for it may be measured alone.
     pub(super) fn text(&self, when: &str, extent: Extent) -> String {
         let table = markdown(&self.lines(extent));
         format!(
-            "## Sessions: OpenCode {} in its box, a scripted model behind it\n\n{when}\n\n{table}\n{WHAT}",
-            self.version
+            "## Sessions: OpenCode {} in its box, a scripted model behind it\n\n{when}\n\n{table}\n{WHAT}\n{}",
+            self.version,
+            boxes::text(&self.boxes, extent)
         )
     }
 
@@ -261,6 +291,9 @@ impl Found {
         lines
     }
 }
+
+/// How many rows there are of boxes.
+const BOXES: usize = 13;
 
 #[derive(Clone, Copy, Debug)]
 enum Aim {
@@ -306,7 +339,11 @@ const WHAT: &str = "\
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, Found, Pair, Size, high, judged};
+    use super::{BOXES, Extent, Found, Pair, Row, Size, boxes, high, judged};
+
+    fn row() -> Row {
+        Row::new("x", boxes::Aim::None, vec![1.0], vec![2.0])
+    }
 
     fn found() -> Found {
         let pair = || Pair { ours: vec![11.0, 12.0, 13.0], bare: vec![10.0, 10.0, 10.0] };
@@ -319,6 +356,7 @@ mod tests {
             asked: pair(),
             woken: pair(),
             woken_asked: pair(),
+            boxes: vec![row(); BOXES],
         }
     }
 
@@ -341,6 +379,12 @@ mod tests {
         assert!(!short.is_whole(size));
         let mut wrong = found();
         wrong.ended[0] = f64::NAN;
+        assert!(!wrong.is_whole(size));
+        let mut short = found();
+        short.boxes.pop();
+        assert!(!short.is_whole(size));
+        let mut wrong = found();
+        wrong.boxes[0].with.clear();
         assert!(!wrong.is_whole(size));
         assert!(!Found::default().is_whole(size));
     }

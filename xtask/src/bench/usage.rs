@@ -1,6 +1,6 @@
 //! What a program and its helpers cost, from /proc.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 
@@ -54,6 +54,29 @@ pub(crate) fn servers(root: i32) -> Result<usize> {
     let is_server =
         |pid: &i32| processes.get(pid).is_some_and(|process| SERVERS.contains(&process.name.as_str()));
     Ok(descendants(&processes, root, |_| true).into_iter().filter(is_server).count())
+}
+
+/// PSS in kB of these and their descendants, summed by name. What `is_left_out` is not entered, nor what it started.
+pub(crate) fn pss_by_name(
+    roots: &[i32],
+    is_left_out: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, u64>> {
+    let processes = processes()?;
+    let enter = |process: &Process| !is_left_out(&process.name);
+    let pids: BTreeSet<i32> = roots.iter().flat_map(|root| descendants(&processes, *root, enter)).collect();
+    let mut sums = BTreeMap::new();
+    for pid in pids {
+        let Some(process) = processes.get(&pid) else { continue };
+        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        *sums.entry(process.name.clone()).or_default() += field(&rollup, "Pss:");
+    }
+    Ok(sums)
+}
+
+/// Those of this name, as the kernel keeps it.
+pub(crate) fn named(name: &str) -> Vec<i32> {
+    let processes = processes().unwrap_or_default();
+    processes.into_iter().filter(|(_, process)| process.name == name).map(|(pid, _)| pid).collect()
 }
 
 /// `root` and all its descendants.
@@ -110,7 +133,7 @@ fn field(rollup: &str, name: &str) -> u64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Process, field, measure, own, parse};
+    use super::{Process, field, measure, own, parse, pss_by_name};
 
     #[test]
     fn a_stat_line_is_read_whatever_the_name_is() {
@@ -139,5 +162,10 @@ mod tests {
         assert_eq!(field("", "Rss:"), 0);
         let usage = measure(std::process::id().cast_signed()).unwrap();
         assert!(usage.rss_kb > 0 && usage.root_rss_kb == usage.rss_kb && usage.processes == 1, "{usage:?}");
+        // Named twice, counted once.
+        let us = std::process::id().cast_signed();
+        let by_name = pss_by_name(&[us, us], |_| false).unwrap();
+        assert!(by_name.values().sum::<u64>() > 0 && by_name.len() == 1, "{by_name:?}");
+        assert!(pss_by_name(&[us], |_| true).unwrap().is_empty());
     }
 }

@@ -20,14 +20,14 @@ use crate::tools::installed_npm_version;
 use crate::workspace::{Profile, Workspace};
 
 /// How long anything may take that waits for an agent.
-const PATIENCE: Duration = Duration::from_mins(3);
+pub(super) const PATIENCE: Duration = Duration::from_mins(3);
 /// How often is looked at files. Small against what is measured with it.
 const LOOK: Duration = Duration::from_millis(2);
 /// One request for health, and the pause after it. A request that is sent while OpenCode starts to listen is never
 /// answered, so a long one would make the bare start look slow.
-const HEALTH: Duration = Duration::from_millis(200);
-const PAUSE: Duration = Duration::from_millis(10);
-const PASSWORD: &str = "bench";
+pub(super) const HEALTH: Duration = Duration::from_millis(200);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PASSWORD: &str = "bench";
 const KEY: &str = "BENCH_PROVIDER_KEY";
 /// Where a box has what we have elsewhere.
 const META: &str = "/session-meta";
@@ -81,7 +81,7 @@ impl Model {
         Ok(Self { server, log: File::open(log)?, read: Vec::new(), _home: home })
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("{}/v1", self.server.url.trim_end_matches('/'))
     }
 
@@ -95,7 +95,7 @@ impl Model {
         Ok(found)
     }
 
-    fn until_asked(&mut self, word: &str) -> Result<Instant> {
+    pub(super) fn until_asked(&mut self, word: &str) -> Result<Instant> {
         let deadline = Instant::now() + PATIENCE;
         while !self.was_asked(word)? {
             anyhow::ensure!(Instant::now() < deadline, "the model was not asked {word:?}");
@@ -126,20 +126,39 @@ pub(super) struct Daemon {
     pub(super) client: wire::Daemon,
 }
 
+/// How its sessions are to be.
+#[derive(Clone, Debug)]
+pub(super) struct Wish<'a> {
+    /// A box without work for so long goes.
+    pub(super) idle: &'a str,
+    /// Further lines of `[sessions]`.
+    pub(super) lines: String,
+    /// Where the container engine is.
+    pub(super) engine: Option<String>,
+}
+
+impl<'a> Wish<'a> {
+    /// Boxes of this machine. With the network, so that the agent in them can be looked at; its model and its API are
+    /// reached by sockets all the same.
+    pub(super) fn local(idle: &'a str) -> Self {
+        Self { idle, lines: "egress = \"open\"\n".to_owned(), engine: None }
+    }
+}
+
 impl Daemon {
-    pub(super) fn start(programs: &Programs, model: &Model, idle: &str) -> Result<Self> {
+    pub(super) fn start(programs: &Programs, model: &Model, wish: &Wish<'_>) -> Result<Self> {
         let home = TempDir::with_prefix("callsign-bench-")?;
         let address = format!("127.0.0.1:{}", free_port()?);
-        // Boxes that we could not end, being killed ourselves, end soon. With the network, so that the agent in them can be
-        // looked at; its model and its API are reached by sockets all the same.
+        let Wish { idle, lines, engine } = wish;
+        // Boxes that we could not end, being killed ourselves, end soon.
         let sessions = format!(
             "[sessions]\nprovider = \"openai\"\nmodel = \"openai/mock\"\nbase_url = \"{}\"\napi_key_env = \"{KEY}\"\n\
-             command = {}\nidle = \"{idle}\"\norphan_grace = \"20s\"\negress = \"open\"\n",
+             command = {}\nidle = \"{idle}\"\norphan_grace = \"20s\"\n{lines}",
             model.url(),
             crate::fixture::quoted(&programs.opencode),
         );
         let mut command = serve_command(&programs.callsign, home.path(), &address, &sessions)?;
-        command.env(KEY, "bench");
+        command.env(KEY, "bench").envs(engine.as_ref().map(|host| ("DOCKER_HOST", host)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(home.path().join("stderr"))?);
         let program = Program::start("callsign serve", &mut command)?;
         let client = wire::Daemon::new(&home.path().join("state"));
@@ -157,6 +176,21 @@ impl Daemon {
         self.home.path().join("state")
     }
 
+    /// The directory of a session.
+    pub(super) fn session(&self, session: &str) -> PathBuf {
+        self.state().join("sessions").join(session)
+    }
+
+    /// What is there of sessions, of those that are to come as well.
+    pub(super) fn sessions(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.state().join("sessions")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.program.pid()
+    }
+
     pub(super) fn said(&self) -> String {
         said(&self.home.path().join("stderr"))
     }
@@ -165,7 +199,7 @@ impl Daemon {
     pub(super) fn starts(&self, model: &mut Model, session: &str, word: &str) -> Result<Times> {
         let clock = Instant::now();
         let run = self.client.submit(session, &task(word, 0))?;
-        let log = self.state().join("sessions").join(session).join("runs").join(&run).join("run.log");
+        let log = self.session(session).join("runs").join(&run).join("run.log");
         let (mut ready, mut asked) = (None, None);
         let deadline = clock + PATIENCE;
         while ready.is_none() || asked.is_none() {
@@ -187,10 +221,14 @@ impl Daemon {
         Ok(Times { ready: ready.unwrap_or_default(), asked: asked.unwrap_or_default() })
     }
 
+    /// How the box of a session is reached.
+    pub(super) fn access(&self, session: &str) -> Result<Value> {
+        Ok(serde_json::from_slice(&std::fs::read(self.session(session).join("access.json"))?)?)
+    }
+
     /// The agent in the box of a session.
     pub(super) fn agent(&self, session: &str) -> Result<(OpenCode, u64)> {
-        let file = self.state().join("sessions").join(session).join("access.json");
-        let access: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+        let access = self.access(session)?;
         let port = access["ports"]["agent"].as_u64().context("access.json has no port of the agent")?;
         Ok((OpenCode::new(u16::try_from(port)?, &text(&access["password"])?), port))
     }
@@ -206,13 +244,7 @@ impl Daemon {
         };
         let pid = processes().into_iter().find(|pid| is_agent(&words_of(*pid)));
         let pid = pid.context("the box's OpenCode is not in /proc")?;
-        let environment = std::fs::read(format!("/proc/{pid}/environ"))?;
-        let environment = String::from_utf8(environment).context("its variables are no text")?;
-        let pairs = environment.split('\0').filter_map(|pair| pair.split_once('='));
-        let variables: BTreeMap<String, String> =
-            pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        anyhow::ensure!(variables.contains_key("OPENCODE_CONFIG_CONTENT"), "{:?}", variables.keys());
-        Ok(variables)
+        variables_of(pid)
     }
 
     pub(super) fn stop(mut self) -> Result<()> {
@@ -224,7 +256,7 @@ impl Daemon {
     }
 
     /// The processes that keep our boxes: they are told where the state directory is, and are not the daemon.
-    fn keepers(&self) -> Vec<i32> {
+    pub(super) fn keepers(&self) -> Vec<i32> {
         let state = self.state().to_string_lossy().into_owned();
         let names_it = |pid: &i32| words_of(*pid).iter().any(|word| word.contains(&state));
         processes()
@@ -336,12 +368,23 @@ impl<'a> Bare<'a> {
     }
 }
 
+/// Of an OpenCode that we have configured.
+pub(super) fn variables_of(pid: i32) -> Result<BTreeMap<String, String>> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let environment = String::from_utf8(environment).context("its variables are no text")?;
+    let pairs = environment.split('\0').filter_map(|pair| pair.split_once('='));
+    let variables: BTreeMap<String, String> =
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    anyhow::ensure!(variables.contains_key("OPENCODE_CONFIG_CONTENT"), "{:?}", variables.keys());
+    Ok(variables)
+}
+
 fn processes() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn words_of(pid: i32) -> Vec<String> {
+pub(super) fn words_of(pid: i32) -> Vec<String> {
     let line = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }

@@ -197,7 +197,7 @@ impl Events {
 }
 
 /// One request and its answer: status, and the body or the message that answers in its stream. Null for no body.
-fn exchange(mut stream: impl Read + Write, request: &[u8]) -> Result<(u16, Value)> {
+pub(super) fn exchange(mut stream: impl Read + Write, request: &[u8]) -> Result<(u16, Value)> {
     stream.write_all(request)?;
     let (mut buffer, mut part) = (Vec::new(), [0; 16 << 10]);
     loop {
