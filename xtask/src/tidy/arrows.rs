@@ -5,7 +5,7 @@ use toml::Table;
 use super::Finding;
 
 /// Our own crates: name, and what it may depend on.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("address", &[]),
     ("beneath", &[]),
     ("model", &[]),
@@ -20,6 +20,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("agent", &["model"]),
     ("carry", &["beneath"]),
     ("ledger", &["model"]),
+    ("dashboard", &["model"]),
     ("hosts", &["model"]),
     ("sessions", &["beneath", "carry", "model"]),
     ("broker", &["address", "model"]),
@@ -58,10 +59,11 @@ const ARROWS: [(&str, &[&str]); 24] = [
 const TEST_ARROWS: [(&str, &str); 2] = [("api", "store"), ("sessions", "store")];
 
 /// Libraries that only the named crates may use outside their tests.
-const ONLY_IN: [(&str, &[&str]); 10] = [
+const ONLY_IN: [(&str, &[&str]); 11] = [
     ("anyhow", &["callsign", "testkit", "xtask"]),
     ("clap", &["callsign", "testkit", "xtask"]),
     ("clap_complete", &["callsign"]),
+    ("maud", &["dashboard"]),
     ("nix", &["supervise", "callsign", "hooks", "sandbox", "testkit", "xtask"]),
     ("rmcp", &["api", "testkit"]),
     ("sqlx", &["store", "ledger"]),
