@@ -86,7 +86,7 @@ function ready() {
   }
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.matches("input, select, textarea")) return;
+    if (event.target instanceof Element && event.target.matches("input, select, textarea")) return;
     const field = main.querySelector("form.filters input, form.filters select");
     if (field) {
       event.preventDefault();

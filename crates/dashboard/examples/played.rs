@@ -3,7 +3,7 @@
 //! The token is `cs_local`.
 
 #[path = "../tests/it/played.rs"]
-#[expect(dead_code, reason = "tests use more of it")]
+#[expect(dead_code, clippy::unwrap_used, reason = "it is made for tests, which use more of it")]
 mod played;
 
 use std::convert::Infallible;

@@ -86,40 +86,43 @@ impl<S: Source> Dashboard<S> {
             gate::may_change(&parts.headers)
         };
         if !ours {
-            return self.problem(Problem::Origin, login.as_deref());
+            return problem(&Problem::Origin, login.as_deref());
         }
         let route = match Route::of(&parts.method, parts.uri.path(), parts.uri.query()) {
             Ok(route) => route,
             // Whoever is nobody learns nothing of what there is.
-            Err(_) if login.is_none() => return self.login_page(StatusCode::UNAUTHORIZED, None, "/"),
-            Err(NoRoute::Missing) => return self.problem(Problem::Missing, login.as_deref()),
-            Err(NoRoute::Method) => return self.problem(Problem::Method, login.as_deref()),
+            Err(_) if login.is_none() => return login_page(StatusCode::UNAUTHORIZED, None, "/"),
+            Err(NoRoute::Missing) => return problem(&Problem::Missing, login.as_deref()),
+            Err(NoRoute::Method) => return problem(&Problem::Method, login.as_deref()),
         };
         match (route, login) {
             (Route::Asset, login) => match assets::find(parts.uri.path()) {
                 Some(asset) => respond::asset(asset.kind, asset.content),
-                None => self.problem(Problem::Missing, login.as_deref()),
+                None => problem(&Problem::Missing, login.as_deref()),
             },
             (Route::Login { .. } | Route::LogIn, Some(_)) => respond::see("/"),
             (Route::Login { code }, None) => self.greet(&parts.headers, code, peer),
             (Route::LogIn, None) => self.log_in(form(body).await, peer),
             (Route::Page(..), None) => {
                 let to = parts.uri.path_and_query().map_or("/", |asked| asked.as_str());
-                self.login_page(StatusCode::UNAUTHORIZED, None, to)
+                login_page(StatusCode::UNAUTHORIZED, None, to)
             }
             (Route::Artifact { .. } | Route::Cancel(_) | Route::Live { .. } | Route::LogOut, None) => {
-                self.login_page(StatusCode::UNAUTHORIZED, None, "/")
+                login_page(StatusCode::UNAUTHORIZED, None, "/")
             }
-            (Route::Page(topic, before), Some(login)) => self.page(&login, &topic, before.as_ref(), &parts).await,
+            (Route::Page(topic, before), Some(login)) => {
+                self.page(&login, &topic, before.as_ref(), &parts).await
+            }
             (Route::Live { of, since }, Some(login)) => {
-                let last = parts.headers.get("last-event-id").and_then(|last| last.to_str().ok()?.parse().ok());
+                let last =
+                    parts.headers.get("last-event-id").and_then(|last| last.to_str().ok()?.parse().ok());
                 self.live(&login, &of, last.or(since))
             }
             (Route::Artifact { run, path }, Some(login)) => self.artifact(&login, &run, &path).await,
             (Route::Cancel(run), Some(login)) => match form(body).await {
                 Some(form) if login.is_csrf(form.value("csrf")) => self.cancel(&login, &run).await,
-                Some(_) => self.problem(Problem::Form, Some(&login)),
-                None => self.problem(Problem::TooLarge, Some(&login)),
+                Some(_) => problem(&Problem::Form, Some(&login)),
+                None => problem(&Problem::TooLarge, Some(&login)),
             },
             (Route::LogOut, Some(login)) => match form(body).await {
                 Some(form) if login.is_csrf(form.value("csrf")) => {
@@ -128,23 +131,29 @@ impl<S: Source> Dashboard<S> {
                     response.headers_mut().insert(header::SET_COOKIE, gate::end_cookie());
                     response
                 }
-                Some(_) => self.problem(Problem::Form, Some(&login)),
-                None => self.problem(Problem::TooLarge, Some(&login)),
+                Some(_) => problem(&Problem::Form, Some(&login)),
+                None => problem(&Problem::TooLarge, Some(&login)),
             },
         }
     }
 
-    async fn page(&self, login: &Login, topic: &Topic, before: Option<&Key>, parts: &Parts) -> Response<Body> {
+    async fn page(
+        &self,
+        login: &Login,
+        topic: &Topic,
+        before: Option<&Key>,
+        parts: &Parts,
+    ) -> Response<Body> {
         // Before the data: what changes in between is news.
         let beat = self.source.watch(&login.principal, topic).map(|beat| *beat.borrow());
         match self.fill(login, topic, before).await {
             Ok(page) => {
                 let address = parts.uri.path_and_query().map_or("/", |asked| asked.as_str());
                 let live = beat.map(|beat| (href::query("/live", &[("of", address)]), beat));
-                respond::page(StatusCode::OK, self.shell(&page, Some(login), live))
+                respond::page(StatusCode::OK, shell(&page, Some(login), live))
             }
-            Err(NoPage::Missing) => self.problem(Problem::Missing, Some(login)),
-            Err(NoPage::Trouble(trouble)) => self.trouble(&trouble, login),
+            Err(NoPage::Missing) => problem(&Problem::Missing, Some(login)),
+            Err(NoPage::Trouble(trouble)) => troubled(&trouble, login),
         }
     }
 
@@ -159,7 +168,9 @@ impl<S: Source> Dashboard<S> {
             Topic::Call(key) => {
                 there(source.call(who, key).await?.map(|call| pages::call::page(&call, now)))?
             }
-            Topic::Sessions => pages::sessions::page(&source.sessions(who, before).await?, before.is_some(), now),
+            Topic::Sessions => {
+                pages::sessions::page(&source.sessions(who, before).await?, before.is_some(), now)
+            }
             Topic::Session { host, id } => {
                 let session = source.session(who, (host, id), before).await?;
                 there(session.map(|session| pages::session::page(&session, before.is_some(), now)))?
@@ -174,7 +185,8 @@ impl<S: Source> Dashboard<S> {
             }
             Topic::Hooks => pages::hooks::page(&source.hooks(who).await?),
             Topic::Why { host, server } => {
-                let pair = (!host.is_empty() && !server.is_empty()).then_some((host.as_str(), server.as_str()));
+                let pair =
+                    (!host.is_empty() && !server.is_empty()).then_some((host.as_str(), server.as_str()));
                 pages::why::page(&source.why(who, pair).await?, (host, server), now)
             }
         })
@@ -183,46 +195,48 @@ impl<S: Source> Dashboard<S> {
     fn live(&self, login: &Arc<Login>, of: &str, since: Option<u64>) -> Response<Body> {
         let (path, query) = of.split_once('?').map_or((of, None), |(path, query)| (path, Some(query)));
         let Ok(Route::Page(topic, _)) = Route::of(&Method::GET, path, query) else {
-            return self.problem(Problem::Missing, Some(login));
+            return problem(&Problem::Missing, Some(login));
         };
         let Some(beat) = self.source.watch(&login.principal, &topic) else {
-            return self.problem(Problem::Missing, Some(login));
+            return problem(&Problem::Missing, Some(login));
         };
-        let Some(place) = login.stream() else { return self.problem(Problem::TooOften, Some(login)) };
+        let Some(place) = login.stream() else { return problem(&Problem::TooOften, Some(login)) };
         live::respond(Live { beat, since, gate: Arc::clone(&self.gate), place, stop: self.stop.clone() })
     }
 
     async fn artifact(&self, login: &Login, run: &str, path: &str) -> Response<Body> {
         match self.source.artifact(&login.principal, run, path).await {
             Ok(Some(content)) => respond::download(path, content),
-            Ok(None) => self.problem(Problem::Missing, Some(login)),
-            Err(trouble) => self.trouble(&trouble, login),
+            Ok(None) => problem(&Problem::Missing, Some(login)),
+            Err(trouble) => troubled(&trouble, login),
         }
     }
 
     async fn cancel(&self, login: &Login, run: &str) -> Response<Body> {
         match self.source.cancel(&login.principal, run).await {
-            Ok(Some(CancelOutcome::Asked | CancelOutcome::Ended)) => respond::see(&href::path(&["runs", run])),
-            Ok(Some(CancelOutcome::Refused(why))) => self.problem(Problem::Refused(why), Some(login)),
-            Ok(None) => self.problem(Problem::Missing, Some(login)),
-            Err(trouble) => self.trouble(&trouble, login),
+            Ok(Some(CancelOutcome::Asked | CancelOutcome::Ended)) => {
+                respond::see(&href::path(&["runs", run]))
+            }
+            Ok(Some(CancelOutcome::Refused(why))) => problem(&Problem::Refused(why), Some(login)),
+            Ok(None) => problem(&Problem::Missing, Some(login)),
+            Err(trouble) => troubled(&trouble, login),
         }
     }
 
     /// The login page, or in at once by the code of a link. Where a page sent the person here, they are asked first.
     fn greet(&self, headers: &HeaderMap, code: Option<String>, peer: Option<IpAddr>) -> Response<Body> {
         match code {
-            Some(code) if gate::is_unasked(headers) => self.enter(self.gate.by_code(&code, peer), "/"),
+            Some(code) if gate::is_unasked(headers) => enter(self.gate.by_code(&code, peer), "/"),
             Some(code) => {
                 let page = pages::login::confirm(&code);
-                respond::page(StatusCode::OK, self.shell(&page, None, None))
+                respond::page(StatusCode::OK, shell(&page, None, None))
             }
-            None => self.login_page(StatusCode::OK, None, "/"),
+            None => login_page(StatusCode::OK, None, "/"),
         }
     }
 
     fn log_in(&self, form: Option<Form>, peer: Option<IpAddr>) -> Response<Body> {
-        let Some(form) = form else { return self.problem(Problem::TooLarge, None) };
+        let Some(form) = form else { return problem(&Problem::TooLarge, None) };
         let to = own_page(form.value("to")).unwrap_or("/");
         let code = form.value("code");
         let entered = if code.is_empty() {
@@ -230,52 +244,52 @@ impl<S: Source> Dashboard<S> {
         } else {
             self.gate.by_code(code, peer)
         };
-        self.enter(entered, to)
+        enter(entered, to)
     }
+}
 
-    fn enter(&self, entered: Result<String, Denied>, to: &str) -> Response<Body> {
-        match entered {
-            Ok(cookie) => {
-                let mut response = respond::see(to);
-                if let Some(cookie) = gate::set_cookie(&cookie) {
-                    response.headers_mut().insert(header::SET_COOKIE, cookie);
-                }
-                response
+fn enter(entered: Result<String, Denied>, to: &str) -> Response<Body> {
+    match entered {
+        Ok(cookie) => {
+            let mut response = respond::see(to);
+            if let Some(cookie) = gate::set_cookie(&cookie) {
+                response.headers_mut().insert(header::SET_COOKIE, cookie);
             }
-            Err(Denied::Wrong) => self.login_page(StatusCode::UNAUTHORIZED, Some(&Denied::Wrong), to),
-            Err(Denied::TooOften) => {
-                let mut response = self.login_page(StatusCode::TOO_MANY_REQUESTS, Some(&Denied::TooOften), to);
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
-                response
-            }
-            Err(Denied::Random) => self.problem(Problem::Failed(incident()), None),
+            response
+        }
+        Err(Denied::Wrong) => login_page(StatusCode::UNAUTHORIZED, Some(&Denied::Wrong), to),
+        Err(Denied::TooOften) => {
+            let mut response = login_page(StatusCode::TOO_MANY_REQUESTS, Some(&Denied::TooOften), to);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+            response
+        }
+        Err(Denied::Random) => problem(&Problem::Failed(incident()), None),
+    }
+}
+
+fn login_page(status: StatusCode, denied: Option<&Denied>, to: &str) -> Response<Body> {
+    respond::page(status, shell(&pages::login::page(denied, to), None, None))
+}
+
+fn troubled(trouble: &Trouble, login: &Login) -> Response<Body> {
+    match trouble {
+        Trouble::Busy => problem(&Problem::Busy, Some(login)),
+        Trouble::Failed { .. } => {
+            let incident = incident();
+            let error: &dyn std::error::Error = trouble;
+            tracing::error!(error, incident, principal = %login.principal, "a page could not be made");
+            problem(&Problem::Failed(incident), Some(login))
         }
     }
+}
 
-    fn login_page(&self, status: StatusCode, denied: Option<&Denied>, to: &str) -> Response<Body> {
-        respond::page(status, self.shell(&pages::login::page(denied, to), None, None))
-    }
+fn problem(problem: &Problem, login: Option<&Login>) -> Response<Body> {
+    respond::page(problem.status(), shell(&pages::problem::page(problem), login, None))
+}
 
-    fn trouble(&self, trouble: &Trouble, login: &Login) -> Response<Body> {
-        match trouble {
-            Trouble::Busy => self.problem(Problem::Busy, Some(login)),
-            Trouble::Failed { .. } => {
-                let incident = incident();
-                let error: &dyn std::error::Error = trouble;
-                tracing::error!(error, incident, principal = %login.principal, "a page could not be made");
-                self.problem(Problem::Failed(incident), Some(login))
-            }
-        }
-    }
-
-    fn problem(&self, problem: Problem, login: Option<&Login>) -> Response<Body> {
-        respond::page(problem.status(), self.shell(&pages::problem::page(&problem), login, None))
-    }
-
-    fn shell(&self, page: &Page, login: Option<&Login>, live: Option<(String, u64)>) -> maud::Markup {
-        let who: Option<(&Principal, &str)> = login.map(|login| (&login.principal, login.csrf.as_str()));
-        layout::shell(&Shell { page, who, live })
-    }
+fn shell(page: &Page, login: Option<&Login>, live: Option<(String, u64)>) -> maud::Markup {
+    let who: Option<(&Principal, &str)> = login.map(|login| (&login.principal, login.csrf.as_str()));
+    layout::shell(&Shell { page, who, live })
 }
 
 /// The address, if it is a page of ours.

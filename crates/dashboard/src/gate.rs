@@ -31,7 +31,7 @@ pub(crate) use logins::{Login, StreamPlace};
 pub(crate) use origin::{is_unasked, may_change, may_read};
 
 /// How long the code of a link counts.
-const CODE: Duration = Duration::from_secs(120);
+const CODE: Duration = Duration::from_mins(2);
 
 /// Answers whose token it is. None: nobody's, or nobody's any more.
 pub type PrincipalOf = Arc<dyn Fn(&str) -> Option<Principal> + Send + Sync>;
@@ -115,13 +115,8 @@ impl Gate {
             return Err(Denied::TooOften);
         }
         let Auth::Tokens(principal_of) = &self.auth else { return Err(Denied::Wrong) };
-        match principal_of(token) {
-            Some(principal) => self.let_in(principal, token.to_owned()),
-            None => {
-                held(&self.failures).failed(peer, now);
-                Err(Denied::Wrong)
-            }
-        }
+        let found = principal_of(token).map(|principal| (principal, token.to_owned()));
+        self.settle(found, peer, now)
     }
 
     /// Lets in who has the code of a link, once.
@@ -132,13 +127,25 @@ impl Gate {
         }
         let token = held(&self.codes).take(code, now);
         let Auth::Tokens(principal_of) = &self.auth else { return Err(Denied::Wrong) };
-        match token.and_then(|token| principal_of(&token).map(|principal| (principal, token))) {
-            Some((principal, token)) => self.let_in(principal, token),
-            None => {
-                held(&self.failures).failed(peer, now);
-                Err(Denied::Wrong)
-            }
-        }
+        let found = token.and_then(|token| principal_of(&token).map(|principal| (principal, token)));
+        self.settle(found, peer, now)
+    }
+
+    /// Lets in who was found; notes who was not.
+    fn settle(
+        &self,
+        found: Option<(Principal, String)>,
+        peer: Option<IpAddr>,
+        now: Instant,
+    ) -> Result<String, Denied> {
+        let Some((principal, token)) = found else {
+            held(&self.failures).failed(peer, now);
+            return Err(Denied::Wrong);
+        };
+        let cookie = logins::random().map_err(|_none| Denied::Random)?;
+        let login = Login::new(principal, token).map_err(|_none| Denied::Random)?;
+        held(&self.logins).add(&cookie, Arc::new(login), now);
+        Ok(cookie)
     }
 
     /// A code that lets in once, for whoever holds this token. None: nobody does, or no token is wanted.
@@ -152,13 +159,6 @@ impl Gate {
 
     pub(crate) fn end(&self, login: &Login) {
         held(&self.logins).end(login);
-    }
-
-    fn let_in(&self, principal: Principal, token: String) -> Result<String, Denied> {
-        let cookie = logins::random().map_err(|_none| Denied::Random)?;
-        let login = Login::new(principal, token).map_err(|_none| Denied::Random)?;
-        held(&self.logins).add(&cookie, Arc::new(login), Instant::now());
-        Ok(cookie)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What every page has around it, and the small pieces that pages share.
 
+#![expect(clippy::needless_pass_by_value, reason = "markup is made where it is handed over")]
+
 use maud::{DOCTYPE, Markup, html};
 use model::Principal;
 
@@ -98,9 +100,9 @@ pub(crate) fn optional(value: Option<&Text>) -> Markup {
     }
 }
 
-/// An id: both ends can be seen, and the whole of it is in the title.
+/// An id: its beginning, and the whole of it in the title.
 pub(crate) fn id(text: &Text) -> Markup {
-    html! { code.id title=(text) { (text.line(28)) } }
+    html! { code.id title=(text) { (text.start(28)) } }
 }
 
 pub(crate) fn trust(trust: Trust) -> Markup {
@@ -119,7 +121,7 @@ pub(crate) fn outcome(outcome: Option<Outcome>) -> Markup {
         Some(Outcome::Ok) => ("✓", "good", "ok"),
         Some(Outcome::ToolError) => ("!", "warn", "tool error"),
         Some(Outcome::Refused) => ("⊘", "warn", "refused"),
-        Some(Outcome::Timeout) => ("⧖", "bad", "timeout"),
+        Some(Outcome::Timeout) => ("◔", "bad", "timeout"),
         Some(Outcome::Canceled) => ("–", "calm", "canceled"),
         Some(Outcome::Failed) => ("✕", "bad", "failed"),
         Some(Outcome::Unknown) => ("?", "calm", "unknown"),

@@ -42,7 +42,10 @@ pub(crate) fn respond(live: Live) -> http::Response<Body> {
 enum Stage {
     Begun,
     /// When a change may be told, and when something was last said.
-    Going { not_before: Instant, said: Instant },
+    Going {
+        not_before: Instant,
+        said: Instant,
+    },
 }
 
 fn events(live: Live) -> impl Stream<Item = Bytes> + Send {
@@ -51,7 +54,11 @@ fn events(live: Live) -> impl Stream<Item = Bytes> + Send {
             let now = Instant::now();
             let current = *live.beat.borrow_and_update();
             let news = live.since.is_some_and(|since| since != current);
-            let begun = if news { format!("retry: 2000\n\n{}", changed(current)) } else { "retry: 2000\n\n".to_owned() };
+            let begun = if news {
+                format!("retry: 2000\n\n{}", changed(current))
+            } else {
+                "retry: 2000\n\n".to_owned()
+            };
             let not_before = if news { now + APART } else { now };
             return Some((Bytes::from(begun), (live, Stage::Going { not_before, said: now })));
         };

@@ -18,7 +18,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const ALWAYS: [(HeaderName, &str); 8] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Nobody else is told. With `no-referrer` a browser says `Origin: null` for our own forms too.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -64,7 +65,11 @@ pub(crate) fn download(name: &str, content: Vec<u8>) -> Response<Body> {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let safe: String = last
         .chars()
-        .map(|character| if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' })
+        .map(
+            |character| {
+                if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
+            },
+        )
         .take(100)
         .collect();
     let safe = safe.trim_start_matches('.');

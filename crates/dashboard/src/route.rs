@@ -89,11 +89,19 @@ pub enum Topic {
 pub(crate) enum Route {
     /// A page that can be shown and watched, and from where on its list goes.
     Page(Topic, Option<Key>),
-    Artifact { run: String, path: String },
+    Artifact {
+        run: String,
+        path: String,
+    },
     Cancel(String),
-    Live { of: String, since: Option<u64> },
+    Live {
+        of: String,
+        since: Option<u64>,
+    },
     Asset,
-    Login { code: Option<String> },
+    Login {
+        code: Option<String>,
+    },
     LogIn,
     LogOut,
 }
@@ -207,7 +215,9 @@ mod tests {
         assert_eq!(get("/calls/1-2", None), page(Topic::Call(Key::new("1-2").unwrap())));
         let session = Topic::Session { host: "a/b".to_owned(), id: "..".to_owned() };
         assert_eq!(get("/sessions/a%2Fb/%2E%2E", None), page(session));
-        for missing in ["", "x", "//", "/calls/", "/calls/a%20b", "/calls/%ff", "/nothing", "/runs/a/b", "/mcp/x"] {
+        for missing in
+            ["", "x", "//", "/calls/", "/calls/a%20b", "/calls/%ff", "/nothing", "/runs/a/b", "/mcp/x"]
+        {
             assert_eq!(get(missing, None), Err(NoRoute::Missing), "{missing}");
         }
         assert_eq!(get(&format!("/runs/{}", "x".repeat(5000)), None), Err(NoRoute::Missing));

@@ -97,10 +97,7 @@ pub trait Source: Send + Sync + 'static {
         run: &str,
     ) -> impl Future<Output = Result<Option<CancelOutcome>, Trouble>> + Send;
 
-    fn servers(
-        &self,
-        who: &Principal,
-    ) -> impl Future<Output = Result<Vec<view::ServerRow>, Trouble>> + Send;
+    fn servers(&self, who: &Principal) -> impl Future<Output = Result<Vec<view::ServerRow>, Trouble>> + Send;
 
     fn server(
         &self,

@@ -32,12 +32,17 @@ impl Text {
 
     /// On one line, in at most so many characters.
     pub(crate) fn line(&self, most: usize) -> Shown<'_> {
-        Shown { text: &self.0, most, lines: false }
+        Shown { text: &self.0, most, lines: false, counts: true }
+    }
+
+    /// Its beginning, where the rest can be seen elsewhere.
+    pub(crate) fn start(&self, most: usize) -> Shown<'_> {
+        Shown { counts: false, ..self.line(most) }
     }
 
     /// On as many lines as it has.
     pub(crate) fn block(&self) -> Shown<'_> {
-        Shown { text: &self.0, most: BLOCK, lines: true }
+        Shown { text: &self.0, most: BLOCK, lines: true, counts: true }
     }
 }
 
@@ -65,12 +70,14 @@ pub(crate) struct Shown<'a> {
     text: &'a str,
     most: usize,
     lines: bool,
+    /// Says how much is left out.
+    counts: bool,
 }
 
 impl<'a> Shown<'a> {
     /// One line of a text that was taken apart by others.
     pub(crate) fn of_line(text: &'a str, most: usize) -> Self {
-        Self { text, most, lines: false }
+        Self { text, most, lines: false, counts: true }
     }
 }
 
@@ -88,9 +95,11 @@ impl Render for Shown<'_> {
                 _ => escaper.write_char(character),
             };
         }
-        if !rest.is_empty() {
-            let _infallible = write!(escaper, "… {} more", grouped(rest.chars().count() as u64));
-        }
+        let _infallible = match rest.chars().count() as u64 {
+            0 => Ok(()),
+            left if self.counts => write!(escaper, "… {} more", grouped(left)),
+            _ => escaper.write_char('…'),
+        };
     }
 }
 
@@ -152,13 +161,19 @@ mod tests {
         check(&Text::new("a\n\tb\r\u{7}").block(), "a\n\tb\\r\\u{7}");
         let all: String = (0..=0x1_0ffff).filter_map(char::from_u32).collect();
         let all = Text::new(all);
-        assert!(!Shown { text: all.raw(), most: usize::MAX, lines: false }.render().into_string().contains(acts));
+        assert!(
+            !Shown { text: all.raw(), most: usize::MAX, lines: false, counts: true }
+                .render()
+                .into_string()
+                .contains(acts)
+        );
     }
 
     #[test]
     fn what_is_long_is_cut_and_says_by_how_much() {
         check(&Text::new("日本語日本語").line(2), "日本… 4 more");
         check(&Text::new("ab").line(2), "ab");
+        check(&Text::new("abc").start(2), "ab…");
         let long = Text::new("x".repeat(5000));
         check(&long, &format!("{}… 4,840 more", "x".repeat(160)));
     }
@@ -166,6 +181,9 @@ mod tests {
     #[test]
     fn numbers_are_readable() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0, 999, 1500, 123_456, 5_250_000].map(bytes), ["0 B", "999 B", "1.5 KB", "123 KB", "5.2 MB"]);
+        assert_eq!(
+            [0, 999, 1500, 123_456, 5_250_000].map(bytes),
+            ["0 B", "999 B", "1.5 KB", "123 KB", "5.2 MB"]
+        );
     }
 }

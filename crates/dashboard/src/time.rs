@@ -47,7 +47,11 @@ pub(crate) fn took(ms: f64) -> String {
         ms if ms < 100.0 => format!("{ms:.1} ms"),
         ms if ms < 1000.0 => format!("{ms:.0} ms"),
         ms if ms < 60_000.0 => format!("{:.2} s", ms / 1000.0),
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is not negative, and cut on purpose")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is not negative, and cut on purpose"
+        )]
         ms => between((ms as u64).min(u64::MAX / 2)),
     }
 }

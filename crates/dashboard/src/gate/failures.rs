@@ -39,9 +39,8 @@ impl Failures {
     /// One machine may have as many addresses as it likes beneath a /64. Who is too many shares a place with those unknown.
     fn place(&self, peer: Option<IpAddr>) -> Option<IpAddr> {
         let peer = match peer {
-            Some(IpAddr::V6(address)) => {
-                Some(IpAddr::V6((u128::from(address) >> 64 << 64).into())).filter(|_| address.to_ipv4_mapped().is_none())
-            }
+            Some(IpAddr::V6(address)) => Some(IpAddr::V6((u128::from(address) >> 64 << 64).into()))
+                .filter(|_| address.to_ipv4_mapped().is_none()),
             other => other,
         };
         peer.filter(|_| self.0.len() < MOST || self.0.contains_key(&peer))

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long a login lasts that nobody uses.
-const IDLE: Duration = Duration::from_secs(12 * 3600);
+const IDLE: Duration = Duration::from_hours(12);
 const MOST_LOGINS: usize = 256;
 const MOST_CODES: usize = 16;
 /// Pages of one login that are kept live at once.
@@ -50,7 +50,13 @@ pub(crate) struct Login {
 
 impl Login {
     pub(super) fn new(principal: Principal, token: String) -> Result<Self, getrandom::Error> {
-        Ok(Self { principal, csrf: random()?, token, over: CancellationToken::new(), streams: AtomicUsize::new(0) })
+        Ok(Self {
+            principal,
+            csrf: random()?,
+            token,
+            over: CancellationToken::new(),
+            streams: AtomicUsize::new(0),
+        })
     }
 
     /// Compared to its end, so that the time taken tells nothing.

@@ -71,7 +71,7 @@ fn facts(call: &Call, now: u64) -> Markup {
             (pair("Call", id(&call.call)))
             (pair("Turn", optional(call.turn.as_ref())))
             (pair("Target", optional(call.target.as_ref())))
-            (pair("Arguments", html! { (bytes(call.size)) @if let Some(digest) = &call.digest { " " span.hint { "SHA-256 " } code.id title=(digest) { (digest.line(16)) } } }))
+            (pair("Arguments", html! { (bytes(call.size)) @if let Some(digest) = &call.digest { " " span.hint { "SHA-256 " } code.id title=(digest) { (digest.start(16)) } } }))
             (pair("Result", html! { @match call.result_size { Some(size) => { (bytes(size)) } None => { span.none { "–" } } } }))
             @if let Some(trace) = &call.trace { (pair("Trace", id(trace))) }
         }

@@ -34,10 +34,10 @@ fn row(hook: &Hook) -> Markup {
             }
             td { @for event in &hook.events { p.nowrap { code { (event.name) } " " span.hint { "line " (event.line) } } } }
             td { @if hook.servers.is_empty() { "every server" } @for server in &hook.servers { (server) " " } }
-            td.number { (grouped(hook.runs)) }
-            td.number { (grouped(hook.failures)) }
-            td.number { @if hook.runs > 0 { (time::took(average(hook))) } @else { span.none { "–" } } }
-            td.number { (time::took(hook.took_ms)) }
+            td.number data-l="Runs" { (grouped(hook.runs)) }
+            td.number data-l="Failed" { (grouped(hook.failures)) }
+            td.number data-l="On average" { @if hook.runs > 0 { (time::took(average(hook))) } @else { span.none { "–" } } }
+            td.number data-l="In all" { (time::took(hook.took_ms)) }
         }
     }
 }

@@ -59,8 +59,8 @@ fn hosts(hosts: &[HostSeen], now: u64) -> Markup {
                 tr {
                     td { a href=(href::query("/calls", &[("host", host.name.raw())])) { (host.name) } @if let Some(version) = &host.version { " " span.hint { (version) } } }
                     td { (trust(host.trust)) }
-                    td.number { (grouped(host.calls)) }
-                    td.number { (grouped(host.sessions)) }
+                    td.number data-l="Calls" { (grouped(host.calls)) }
+                    td.number data-l="Sessions" { (grouped(host.sessions)) }
                     td.nowrap { @if let Some(at) = host.last_at { (time::at(at, now)) } @else { span.none { "–" } } }
                 }
             }
@@ -69,7 +69,12 @@ fn hosts(hosts: &[HostSeen], now: u64) -> Markup {
 }
 
 fn chart(minutes: &[Minute]) -> Markup {
-    let most = minutes.iter().map(|minute| u64::from(minute.fine) + u64::from(minute.errors)).max().unwrap_or(0).max(1);
+    let most = minutes
+        .iter()
+        .map(|minute| u64::from(minute.fine) + u64::from(minute.errors))
+        .max()
+        .unwrap_or(0)
+        .max(1);
     let wide = WIDTH / MINUTES;
     let offset = MINUTES.saturating_sub(minutes.len());
     let total: u64 = minutes.iter().map(|minute| u64::from(minute.fine) + u64::from(minute.errors)).sum();

@@ -39,10 +39,15 @@ impl Problem {
 
 pub(crate) fn page(problem: &Problem) -> Page {
     let (title, words) = match problem {
-        Problem::Missing => ("Not here", "There is nothing at this address, or it is not yours to see. It may also be older than what is kept."),
+        Problem::Missing => (
+            "Not here",
+            "There is nothing at this address, or it is not yours to see. It may also be older than what is kept.",
+        ),
         Problem::Method => ("Not like that", "This address is for a form of a page, not for looking at."),
         Problem::Origin => ("Not from there", "The request came from a page of another origin."),
-        Problem::Form => ("Try again", "The form is of an older login. Go back, reload the page and send it again."),
+        Problem::Form => {
+            ("Try again", "The form is of an older login. Go back, reload the page and send it again.")
+        }
         Problem::TooLarge => ("Too much", "The form was too large, or took too long to arrive."),
         Problem::TooOften => ("Too many", "Too many live pages are open. Close some, then reload."),
         Problem::Busy => ("Busy", "What you asked for cannot be read right now. Reload in a moment."),

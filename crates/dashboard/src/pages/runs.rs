@@ -26,7 +26,7 @@ pub(crate) fn rows(runs: &[RunRow], now: u64) -> Markup {
             @for run in runs {
                 tr {
                     td.task {
-                        a href=(href::path(&["runs", run.id.raw()])) { (run.task.line(90)) }
+                        a href=(href::path(&["runs", run.id.raw()])) { (run.task.line(110)) }
                         @if let Some(last) = run.last.as_ref().filter(|_| !run.status.is_over()) { p.hint { (last.line(90)) } }
                     }
                     td.nowrap { (run_status(run.status)) }

@@ -59,7 +59,7 @@ fn children(children: &[Child], now: u64) -> Markup {
                     td { (whom(child)) }
                     td.nowrap { (trust(child.trust)) }
                     td { (child.state) }
-                    td.number { (grouped(child.under_way)) }
+                    td.number data-l="Under way" { (grouped(child.under_way)) }
                     td.nowrap { (time::at(child.started_at, now)) }
                 }
             }
@@ -89,6 +89,6 @@ fn entry(tool: &Tool) -> Markup {
     html! {
         p { strong.tool { (tool.name) } " " span class={ "chip " (tone) } { (word) } }
         p.description { (tool.description.line(600)) }
-        p.hint { "hash " code.id title=(tool.hash) { (tool.hash.line(16)) } @if let Some(approved) = &tool.approved { ", approved " code.id title=(approved) { (approved.line(16)) } } }
+        p.hint { "hash " code.id title=(tool.hash) { (tool.hash.start(16)) } @if let Some(approved) = &tool.approved { ", approved " code.id title=(approved) { (approved.start(16)) } } }
     }
 }

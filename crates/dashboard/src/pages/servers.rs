@@ -29,10 +29,10 @@ fn row(server: &ServerRow) -> Markup {
             td { a href=(href::path(&["servers", server.name.raw()])) { strong { (server.name) } } @if server.pinned { " " span.chip.calm { "pinned" } } }
             td { (health(&server.health)) }
             td { (server.kind) " " code { (server.target.line(48)) } @if let Some(isolation) = &server.isolation { " " span.hint { (isolation) } } }
-            td.number { (grouped(server.children)) }
-            td.number { (grouped(server.tools)) @if server.withheld > 0 { " " span.bad-text { (grouped(server.withheld)) " withheld" } } }
-            td.number { (grouped(server.calls)) }
-            td.number { (grouped(server.errors)) }
+            td.number data-l="Children" { (grouped(server.children)) }
+            td.number data-l="Tools" { (grouped(server.tools)) @if server.withheld > 0 { " " span.bad-text { (grouped(server.withheld)) " withheld" } } }
+            td.number data-l="Calls" { (grouped(server.calls)) }
+            td.number data-l="Errors" { (grouped(server.errors)) }
         }
     }
 }

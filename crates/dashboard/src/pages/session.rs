@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{Nav, Page, calls, runs, timeline, tree};
 use crate::layout::{empty, heading, id, optional, pager, pair, section, trust};
-use crate::text::grouped;
+use crate::text::{Text, grouped};
 use crate::view::{Session, Thread};
 use crate::{href, time};
 
@@ -39,7 +39,11 @@ fn threads(session: &Session, now: u64) -> Markup {
     if session.threads.is_empty() {
         return html! { p.hint { "No thread is known." } };
     }
-    let parents: Vec<_> = session.threads.iter().map(|thread| (thread.id.raw(), thread.parent.as_ref().map(|parent| parent.raw()))).collect();
+    let parents: Vec<_> = session
+        .threads
+        .iter()
+        .map(|thread| (thread.id.raw(), thread.parent.as_ref().map(Text::raw)))
+        .collect();
     html! {
         ul.tree {
             @for (at, depth) in tree::order(&parents) {
@@ -50,7 +54,8 @@ fn threads(session: &Session, now: u64) -> Markup {
 }
 
 fn thread(thread: &Thread, session: &Session, now: u64) -> Markup {
-    let filter = [("host", session.row.host.raw()), ("session", session.row.id.raw()), ("thread", thread.id.raw())];
+    let filter =
+        [("host", session.row.host.raw()), ("session", session.row.id.raw()), ("thread", thread.id.raw())];
     html! {
         span.branch aria-hidden="true" { "└" }
         a href=(href::query("/calls", &filter)) {

@@ -35,7 +35,7 @@ pub(crate) fn rows(sessions: &[SessionRow], now: u64) -> Markup {
                     td { (session.host) }
                     td { (session.status) }
                     td.nowrap { (trust(session.trust)) }
-                    td.number { @match session.calls { Some(calls) => { (grouped(calls)) } None => { span.none { "–" } } } }
+                    td.number data-l="Calls" { @match session.calls { Some(calls) => { (grouped(calls)) } None => { span.none { "–" } } } }
                     td.nowrap { @if let Some(at) = session.last_at { (time::at(at, now)) } @else { span.none { "–" } } }
                 }
             }

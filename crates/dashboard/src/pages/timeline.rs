@@ -14,7 +14,9 @@ const LANE: usize = 26;
 const LANES: usize = 12;
 
 pub(crate) fn draw(calls: &[CallRow], now: u64) -> Markup {
-    let end_of = |call: &CallRow| call.duration_ms.map_or(now.max(call.at), |took| call.at.saturating_add(whole(took)));
+    let end_of = |call: &CallRow| {
+        call.duration_ms.map_or(now.max(call.at), |took| call.at.saturating_add(whole(took)))
+    };
     let first = calls.iter().map(|call| call.at).min().unwrap_or(now);
     let last = calls.iter().map(end_of).max().unwrap_or(now).max(first + 1);
     let lanes = lanes(calls);
@@ -22,13 +24,13 @@ pub(crate) fn draw(calls: &[CallRow], now: u64) -> Markup {
     let height = lanes.len() * LANE;
     html! {
         div.timeline {
-            ul.lanes aria-hidden="true" { @for lane in &lanes { li title=[lane.as_ref()] { @match lane { Some(lane) => { (lane.line(18)) } None => { "others" } } } } }
+            ul.lanes aria-hidden="true" { @for lane in &lanes { li title=[lane.as_ref()] { @match lane { Some(lane) => { (lane.start(18)) } None => { "others" } } } } }
             svg viewBox={ "0 0 " (WIDTH) " " (height) } preserveAspectRatio="none" role="group" aria-label={ (calls.len()) " calls on a time line" } {
                 @for at in 0..lanes.len() { line.axis x1="0" x2=(WIDTH) y1=(at * LANE + LANE / 2) y2=(at * LANE + LANE / 2) {} }
                 @for call in calls.iter().rev() {
                     @let lane = lane_of(&lanes, call);
                     @let begin = x(call.at);
-                    @let wide = (x(end_of(call)) - begin).max(3.0).min(WIDTH);
+                    @let wide = (x(end_of(call)) - begin).clamp(3.0, WIDTH);
                     a href=(address(call)) {
                         title { (call.tool.as_ref().unwrap_or(&call.method)) " · " (word(call)) @if let Some(took) = call.duration_ms { " · " (time::took(took)) } }
                         rect class=(tone(call)) x=(format!("{:.1}", begin.min(WIDTH - wide))) y=(lane * LANE + 5) width=(format!("{wide:.1}")) height=(LANE - 10) rx="2" {}

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 /// The order in which to show them, each with its depth: children behind their parent. Everything is in it once.
 pub(crate) fn order(nodes: &[(&str, Option<&str>)]) -> Vec<(usize, usize)> {
-    let places: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, (id, _))| (*id, at)).collect();
+    let places: HashMap<&str, usize> =
+        nodes.iter().enumerate().rev().map(|(at, (id, _))| (*id, at)).collect();
     let mut children: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     for (at, (_, parent)) in nodes.iter().enumerate() {
         let parent = parent.and_then(|parent| places.get(parent).copied()).filter(|parent| *parent != at);
@@ -44,8 +45,11 @@ mod tests {
         assert_eq!(order(&[("a", Some("b")), ("b", Some("a")), ("c", Some("c"))]), [(2, 0), (0, 0), (1, 1)]);
         assert_eq!(order(&[("a", None), ("a", None), ("b", Some("a"))]).len(), 3);
         let ids: Vec<String> = (0..100_000).map(|number| number.to_string()).collect();
-        let deep: Vec<_> =
-            ids.iter().enumerate().map(|(at, id)| (id.as_str(), at.checked_sub(1).map(|at| ids[at].as_str()))).collect();
+        let deep: Vec<_> = ids
+            .iter()
+            .enumerate()
+            .map(|(at, id)| (id.as_str(), at.checked_sub(1).map(|at| ids[at].as_str())))
+            .collect();
         assert_eq!(order(&deep).last(), Some(&(99_999, 99_999)));
     }
 }

@@ -84,7 +84,8 @@ pub struct Verdict {
 
 /// The questions up to the first that explains it.
 pub fn decide(facts: &Facts) -> Verdict {
-    let questions: [fn(&Facts) -> Step; 6] = [is_known, is_through_us, has_called, is_told, is_trusted, is_passed_on];
+    let questions: [fn(&Facts) -> Step; 6] =
+        [is_known, is_through_us, has_called, is_told, is_trusted, is_passed_on];
     let mut steps = Vec::new();
     for question in questions {
         let step = question(facts);
@@ -122,7 +123,12 @@ fn install(facts: &Facts) -> Option<String> {
 fn is_known(facts: &Facts) -> Step {
     let question = "Does callsign know this server?";
     if facts.known {
-        return step(question, Some(true), "It is in the configuration, or callsign has carried calls to it.", None);
+        return step(
+            question,
+            Some(true),
+            "It is in the configuration, or callsign has carried calls to it.",
+            None,
+        );
     }
     let words = "No server of this name is configured, and no call to one was seen. Give the server's name as the host's entry has it.";
     step(question, Some(false), words, Some("callsign servers".to_owned()))
@@ -164,12 +170,18 @@ fn is_told(facts: &Facts) -> Step {
     let question = "Does the host say which session calls?";
     match &facts.hears {
         Hears::PerCall => step(question, Some(true), "It says so with every call, by itself.", None),
-        Hears::Configured => {
-            step(question, Some(true), "The configuration names the keys or headers that it says it with.", None)
-        }
-        Hears::Piece { name, installed: true } => {
-            step(question, Some(true), format!("The {} is installed and says so with every call.", name.raw()), None)
-        }
+        Hears::Configured => step(
+            question,
+            Some(true),
+            "The configuration names the keys or headers that it says it with.",
+            None,
+        ),
+        Hears::Piece { name, installed: true } => step(
+            question,
+            Some(true),
+            format!("The {} is installed and says so with every call.", name.raw()),
+            None,
+        ),
         Hears::Piece { name, installed: false } => {
             let words = format!("It does only with our {}, which is not installed.", name.raw());
             step(question, Some(false), words, install(facts))
@@ -198,15 +210,19 @@ fn is_trusted(facts: &Facts) -> Step {
     }
     match &facts.last {
         Some((_, _, trust)) if *trust < facts.require => {
-            let words =
-                format!("The last call was known with trust {trust}, and the server requires {}.", facts.require);
+            let words = format!(
+                "The last call was known with trust {trust}, and the server requires {}.",
+                facts.require
+            );
             step(question, Some(false), words, Some("callsign doctor".to_owned()))
         }
         Some((_, _, Trust::None)) => {
             let words = "The last call came without any evidence, though the host can give some. It may be older than callsign needs.";
             step(question, Some(false), words, Some("callsign doctor".to_owned()))
         }
-        Some((_, _, trust)) => step(question, Some(true), format!("The last call was known with trust {trust}."), None),
+        Some((_, _, trust)) => {
+            step(question, Some(true), format!("The last call was known with trust {trust}."), None)
+        }
         None => step(question, None, "There is no call to judge by.", None),
     }
 }
@@ -256,14 +272,22 @@ mod tests {
     #[test]
     fn the_first_thing_in_the_way_is_the_last_that_is_said() {
         assert!(decide(&facts()).fine);
-        check(&Facts { known: false, entry: Entry::PastUs, ..facts() }, "know this server", Some("callsign servers"));
+        check(
+            &Facts { known: false, entry: Entry::PastUs, ..facts() },
+            "know this server",
+            Some("callsign servers"),
+        );
         check(&Facts { entry: Entry::PastUs, ..facts() }, "pass through", Some("callsign install codex"));
         check(&Facts { hears: Hears::Nothing, ..facts() }, "say which", Some("callsign config check"));
         let hears = Hears::Piece { name: "PreToolUse hook".into(), installed: false };
         check(&Facts { hears, ..facts() }, "say which", Some("callsign install codex"));
         check(&Facts { forged: vec!["seal".into()], ..facts() }, "believed", Some("callsign install codex"));
         check(&Facts { require: Trust::Bound, ..facts() }, "believed", Some("callsign doctor"));
-        check(&Facts { open: true, require: Trust::Host, ..facts() }, "believed", Some("callsign token create NAME"));
+        check(
+            &Facts { open: true, require: Trust::Host, ..facts() },
+            "believed",
+            Some("callsign token create NAME"),
+        );
     }
 
     #[test]

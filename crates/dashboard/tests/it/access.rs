@@ -12,7 +12,9 @@ use crate::played::Played;
 #[tokio::test]
 async fn nothing_is_seen_without_a_login() {
     let browser = Browser::new(Played::new());
-    for address in Played::addresses().into_iter().chain(["/nothing", "/live?of=/", "/runs/run_00/artifacts/x"]) {
+    for address in
+        Played::addresses().into_iter().chain(["/nothing", "/live?of=/", "/runs/run_00/artifacts/x"])
+    {
         let answer = browser.get(address).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{address}");
         assert!(answer.text.contains("name=\"token\"") && !answer.text.contains("importer"), "{address}");
@@ -24,15 +26,25 @@ async fn nothing_is_seen_without_a_login() {
 #[tokio::test]
 async fn every_response_tells_the_browser_what_it_may_not_do() {
     let browser = Browser::logged_in(Played::new(), "cs_local").await;
-    for address in ["/", "/nothing", "/assets/dashboard.js", "/login", "/live?of=/", "/runs/run_01/artifacts/workspace%2Freport%2Ehtml"] {
+    for address in [
+        "/",
+        "/nothing",
+        "/assets/dashboard.js",
+        "/login",
+        "/live?of=/",
+        "/runs/run_01/artifacts/workspace%2Freport%2Ehtml",
+    ] {
         let request = browser.request("GET", address).body(Full::default()).unwrap();
         let headers = browser.send(request).await.headers().clone();
         let policy = headers["content-security-policy"].to_str().unwrap();
-        assert!(policy.starts_with("default-src 'none'; script-src 'self'") && !policy.contains("unsafe"), "{address}");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self'") && !policy.contains("unsafe"),
+            "{address}"
+        );
         assert!(policy.contains("frame-ancestors 'none'") && policy.contains("base-uri 'none'"));
         for (name, value) in [
             ("x-content-type-options", "nosniff"),
-            ("referrer-policy", "no-referrer"),
+            ("referrer-policy", "same-origin"),
             ("cache-control", "no-store"),
             ("cross-origin-opener-policy", "same-origin"),
             ("cross-origin-resource-policy", "same-origin"),
@@ -47,9 +59,14 @@ async fn the_cookie_is_for_this_server_alone_and_the_token_is_nowhere() {
     let browser = Browser::new(Played::new());
     let answer = browser.post("/login", "token=cs_local&to=%2Fcalls%3Ftool%3Dx").await;
     let cookie = answer.headers["set-cookie"].to_str().unwrap();
-    assert!(cookie.contains("; HttpOnly; SameSite=Strict; Path=/") && !cookie.contains("cs_local"), "{cookie}");
+    assert!(
+        cookie.contains("; HttpOnly; SameSite=Strict; Path=/") && !cookie.contains("cs_local"),
+        "{cookie}"
+    );
     assert_eq!(answer.headers["location"], "/calls?tool=x");
-    for away in ["//evil.example/", "https%3A%2F%2Fevil.example", "%2F%5Cevil.example", "/login", "/x%0d%0aa", ""] {
+    for away in
+        ["//evil.example/", "https%3A%2F%2Fevil.example", "%2F%5Cevil.example", "/login", "/x%0d%0aa", ""]
+    {
         let answer = browser.post("/login", &format!("token=cs_local&to={away}")).await;
         assert_eq!(answer.headers["location"], "/", "{away}");
     }
@@ -62,7 +79,10 @@ async fn a_wrong_token_is_refused_and_many_are_not_looked_at() {
         assert_eq!(browser.post("/login", "token=cs_wrong").await.status, StatusCode::UNAUTHORIZED);
     }
     let answer = browser.post("/login", "token=cs_local").await;
-    assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (StatusCode::TOO_MANY_REQUESTS, "10"));
+    assert_eq!(
+        (answer.status, answer.headers["retry-after"].to_str().unwrap()),
+        (StatusCode::TOO_MANY_REQUESTS, "10")
+    );
     assert_eq!(browser.post("/login", &"x".repeat(20_000)).await.status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
@@ -72,7 +92,10 @@ async fn the_link_of_the_terminal_lets_in_once() {
     assert_eq!(browser.dashboard.one_time_link("cs_nobody"), None);
     let link = browser.dashboard.one_time_link("cs_local").unwrap();
     // Whoever was sent by another page is asked first, and the code is not used up by that.
-    let request = browser.request("GET", &link).header("sec-fetch-site", "cross-site").header("sec-fetch-mode", "navigate");
+    let request = browser
+        .request("GET", &link)
+        .header("sec-fetch-site", "cross-site")
+        .header("sec-fetch-mode", "navigate");
     let asked = browser.answer(request.body(Full::default()).unwrap()).await;
     assert!(asked.status == StatusCode::OK && asked.text.contains("Log in with this link"));
     let answer = browser.get(&link).await;
@@ -103,7 +126,10 @@ async fn cancelling_needs_the_form_of_this_login_from_our_own_page() {
     }
     assert_eq!(browser.post("/runs/run_02/cancel", &form).await.status, StatusCode::CONFLICT);
     let answer = browser.post("/runs/run_00/cancel", &form).await;
-    assert_eq!((answer.status, answer.headers["location"].to_str().unwrap()), (StatusCode::SEE_OTHER, "/runs/run_00"));
+    assert_eq!(
+        (answer.status, answer.headers["location"].to_str().unwrap()),
+        (StatusCode::SEE_OTHER, "/runs/run_00")
+    );
     assert!(browser.get("/runs/run_00").await.text.contains("Asked to end"));
 }
 
@@ -112,7 +138,9 @@ async fn logging_out_and_revoking_end_a_login() {
     let browser = Browser::logged_in(Played::new(), "cs_local").await;
     assert_eq!(browser.post("/logout", "").await.status, StatusCode::FORBIDDEN);
     let form = format!("csrf={}", browser.csrf().await);
-    assert!(browser.post("/logout", &form).await.headers["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
+    assert!(
+        browser.post("/logout", &form).await.headers["set-cookie"].to_str().unwrap().contains("Max-Age=0")
+    );
     assert_eq!(browser.get("/").await.status, StatusCode::UNAUTHORIZED);
     let browser = Browser::logged_in(Played::new(), "cs_local").await;
     assert_eq!(browser.get("/").await.status, StatusCode::OK);

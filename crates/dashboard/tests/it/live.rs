@@ -22,7 +22,8 @@ impl Stream {
 
     /// None: it has ended.
     async fn next(&mut self) -> Option<String> {
-        let frame = timeout(Duration::from_secs(60), self.0.frame()).await.expect("nothing was said for a minute")?;
+        let frame =
+            timeout(Duration::from_secs(60), self.0.frame()).await.expect("nothing was said for a minute")?;
         Some(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap())
     }
 }
@@ -84,10 +85,8 @@ async fn a_quiet_stream_says_that_it_is_there() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_with_the_daemon_the_login_and_the_token() {
     let (browser, _hand) = playing().await;
-    let mut streams = [
-        Stream::open(&browser, "/live?of=%2F").await,
-        Stream::open(&browser, "/live?of=%2Fcalls").await,
-    ];
+    let mut streams =
+        [Stream::open(&browser, "/live?of=%2F").await, Stream::open(&browser, "/live?of=%2Fcalls").await];
     for stream in &mut streams {
         stream.next().await.unwrap();
     }
@@ -120,7 +119,9 @@ async fn streams_are_few_and_only_of_pages_that_are_ones_own() {
     assert_eq!(browser.get("/live?of=%2F").await.status, StatusCode::TOO_MANY_REQUESTS);
     open.pop();
     drop(Stream::open(&browser, "/live?of=%2F").await);
-    for bad in ["/live?of=%2Fnothing", "/live?of=%2Flive%3Fof%3D%2F", "/live?of=%2Flogin", "/live", "/live?of="] {
+    for bad in
+        ["/live?of=%2Fnothing", "/live?of=%2Flive%3Fof%3D%2F", "/live?of=%2Flogin", "/live", "/live?of="]
+    {
         assert_eq!(browser.get(bad).await.status, StatusCode::NOT_FOUND, "{bad}");
     }
     let alice = Browser::logged_in(Played::new(), "cs_alice").await;

@@ -67,7 +67,9 @@ fn skeleton(text: &str) -> Vec<String> {
                 let mut attributes: Vec<String> = element
                     .attrs()
                     .map(|(name, value)| match name {
-                        "class" | "id" | "type" | "name" | "rel" | "method" if !value.starts_with("c-") => format!("{name}={value}"),
+                        "class" | "id" | "type" | "name" | "rel" | "method" if !value.starts_with("c-") => {
+                            format!("{name}={value}")
+                        }
                         "href" | "action" | "src" => format!("{name}={}", leads(value)),
                         _ => name.to_owned(),
                     })
@@ -125,7 +127,8 @@ async fn payloads_in_addresses_and_forms_are_text_too() {
         assert_eq!(skeleton(&nobody.get(&format!("/calls?tool={encoded}")).await.text), login, "{payload:?}");
         let missing = skeleton(&browser.get("/runs/none").await.text);
         assert_eq!(skeleton(&browser.get(&format!("/runs/{encoded}")).await.text), missing, "{payload:?}");
-        let asked = nobody.request("GET", &format!("/login?code={encoded}")).header("sec-fetch-site", "cross-site");
+        let asked =
+            nobody.request("GET", &format!("/login?code={encoded}")).header("sec-fetch-site", "cross-site");
         let asked = asked.header("sec-fetch-mode", "navigate").body(http_body_util::Full::default()).unwrap();
         let asked = nobody.answer(asked).await.text;
         assert!(!asked.contains("<img") && !asked.contains("<script>"), "{asked}");

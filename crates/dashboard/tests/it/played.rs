@@ -2,7 +2,11 @@
 
 use std::sync::Mutex;
 
-use dashboard::view::{self, *};
+use dashboard::view::{
+    self, Artifact, Breaker, Call, CallRow, Child, Diff, Ended, Entry, Evidence, Facts, Field, Health, Hears,
+    Hook, HookEvent, HostSeen, Kept, Log, Minute, Outcome, Overview, Run, RunRow, RunStatus, Seen, Server,
+    ServerRow, Session, SessionRow, Thread, Tool, ToolState, Trust, Usage, Why,
+};
 use dashboard::{Beat, CallFilter, CancelOutcome, Key, Source, Text, Topic, Trouble};
 use model::Principal;
 use tokio::sync::watch;
@@ -39,6 +43,7 @@ impl Played {
         Text::new(self.voice.as_deref().unwrap_or(text))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "most texts of a view may be missing, and here none is")]
     fn some(&self, text: &str) -> Option<Text> {
         Some(self.t(text))
     }
@@ -72,7 +77,7 @@ impl Played {
             host: self.some(hosts[at % 4]),
             session: self.some("ses_4f1c88aa02"),
             thread: self.some(threads[at % 3]),
-            title: (at % 2 == 0).then(|| self.t("Mend the importer")),
+            title: at.is_multiple_of(2).then(|| self.t("Mend the importer")),
             run: self.some("run_01"),
             server: self.t(["tracker", "files", "warehouse"][at % 3]),
             tool: self.some(tools[at % 5]),
@@ -103,13 +108,18 @@ impl Played {
     }
 
     fn run_row(&self, at: usize) -> RunRow {
-        let states =
-            [RunStatus::Running, RunStatus::Completed, RunStatus::Failed, RunStatus::Queued, RunStatus::Canceled];
+        let states = [
+            RunStatus::Running,
+            RunStatus::Completed,
+            RunStatus::Failed,
+            RunStatus::Queued,
+            RunStatus::Canceled,
+        ];
         let status = states[at % 5];
         RunRow {
             id: self.t(&format!("run_0{at}")),
             session: self.t("sn_2b8e90"),
-            session_name: (at % 2 == 0).then(|| self.t("importer")),
+            session_name: at.is_multiple_of(2).then(|| self.t("importer")),
             task: self.t("Find why the importer drops the last line of a file, mend it, and write a test that fails without it."),
             status,
             created_at: NOW - 90_000 * (at as u64 + 1),
@@ -170,7 +180,8 @@ impl Played {
             turn: self.some("turn_9"),
             call: self.t("call_8f0a11"),
             workspace: self.some("/srv/importer"),
-            reason: (at % 8 == 4).then(|| self.t("the server requires trust host, and the caller was known with declared")),
+            reason: (at % 8 == 4)
+                .then(|| self.t("the server requires trust host, and the caller was known with declared")),
             target: self.some("tracker[4711]"),
             trace: self.some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             digest: self.some("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
@@ -197,9 +208,8 @@ impl Played {
     fn whole_run(&self, at: usize) -> Run {
         let row = self.run_row(at);
         let beats = *self.beat.borrow();
-        let log: String = (0..20 + beats)
-            .map(|line| format!("12:00:{:02} bash cargo test importer::line_{line} … ok\n", line % 60))
-            .collect();
+        let line = |line: u64| format!("12:00:{:02} bash cargo test importer::line_{line} … ok\n", line % 60);
+        let log = (0..20 + beats).map(line).collect::<Vec<_>>().concat();
         let ended = match row.status {
             RunStatus::Queued | RunStatus::Running => None,
             RunStatus::Completed => Some(Ended::Completed {
@@ -255,7 +265,11 @@ impl Played {
             require: Trust::Declared,
             hooks: vec![self.t("hooks/tenant.js")],
             children: if at == 0 {
-                vec![child(4711, Some("ses_4f1c88aa02"), "ready"), child(4730, Some("ses_77"), "idle"), child(4699, None, "lobby")]
+                vec![
+                    child(4711, Some("ses_4f1c88aa02"), "ready"),
+                    child(4730, Some("ses_77"), "idle"),
+                    child(4699, None, "lobby"),
+                ]
             } else {
                 Vec::new()
             },
@@ -266,7 +280,11 @@ impl Played {
             }),
             catalogue: vec![
                 tool("search_issues", ToolState::Same, None),
-                tool("create_issue", ToolState::Changed, Some("7d865e959b2466918c9863afca942d0fb89d7c9ac0c99bafc3749504ded97730")),
+                tool(
+                    "create_issue",
+                    ToolState::Changed,
+                    Some("7d865e959b2466918c9863afca942d0fb89d7c9ac0c99bafc3749504ded97730"),
+                ),
                 tool("create_issue\u{200b}", ToolState::LookAlike, None),
                 tool("close_issue", ToolState::New, None),
             ],
@@ -317,7 +335,10 @@ impl Source for Played {
         if !self.may(who)? {
             return Ok(Overview::default());
         }
-        let minute = |at: u32| Minute { fine: (at * 37 % 23) + at / 3, errors: u32::from(at % 9 == 0) * (at % 4) };
+        let minute = |at: u32| Minute {
+            fine: (at * 37 % 23) + at / 3,
+            errors: u32::from(at.is_multiple_of(9)) * (at % 4),
+        };
         let host = |name: &str, calls, trust| HostSeen {
             name: self.t(name),
             version: self.some("0.166.0"),
@@ -336,12 +357,21 @@ impl Source for Played {
                 host("cursor", 12, Trust::None),
             ],
             sessions: (0..3).map(|at| self.session_row(at)).collect(),
-            errors: self.rows(30).into_iter().filter(|row| row.outcome.is_some_and(|outcome| outcome != Outcome::Ok)).collect(),
+            errors: self
+                .rows(30)
+                .into_iter()
+                .filter(|row| row.outcome.is_some_and(|outcome| outcome != Outcome::Ok))
+                .collect(),
             runs: vec![self.run_row(0), self.run_row(3)],
         })
     }
 
-    async fn calls(&self, who: &Principal, _: &CallFilter, _: Option<&Key>) -> Result<view::Page<CallRow>, Trouble> {
+    async fn calls(
+        &self,
+        who: &Principal,
+        _: &CallFilter,
+        _: Option<&Key>,
+    ) -> Result<view::Page<CallRow>, Trouble> {
         if !self.may(who)? {
             return Ok(view::Page::default());
         }
@@ -360,7 +390,12 @@ impl Source for Played {
         Ok(view::Page { rows: (0..3).map(|at| self.session_row(at)).collect(), older: Key::new("s-1") })
     }
 
-    async fn session(&self, who: &Principal, name: (&str, &str), _: Option<&Key>) -> Result<Option<Session>, Trouble> {
+    async fn session(
+        &self,
+        who: &Principal,
+        name: (&str, &str),
+        _: Option<&Key>,
+    ) -> Result<Option<Session>, Trouble> {
         if !self.may(who)? || name.1 == "gone" {
             return Ok(None);
         }
@@ -457,7 +492,11 @@ impl Source for Played {
             host: self.t(host),
             server: self.t("tracker"),
             known: true,
-            entry: if host == "cursor" { Entry::Unreadable(self.t("line 3: expected a comma")) } else { Entry::ThroughUs },
+            entry: if host == "cursor" {
+                Entry::Unreadable(self.t("line 3: expected a comma"))
+            } else {
+                Entry::ThroughUs
+            },
             hears: if host == "opencode" { piece(false) } else { piece(true) },
             open: false,
             require: Trust::Declared,
@@ -468,7 +507,11 @@ impl Source for Played {
             forged: Vec::new(),
         });
         let names = |names: &[&str]| names.iter().map(|name| self.t(name)).collect();
-        Ok(Why { hosts: names(&["codex", "opencode", "cursor"]), servers: names(&["tracker", "files"]), facts })
+        Ok(Why {
+            hosts: names(&["codex", "opencode", "cursor"]),
+            servers: names(&["tracker", "files"]),
+            facts,
+        })
     }
 
     fn watch(&self, who: &Principal, _: &Topic) -> Option<Beat> {
