@@ -1,6 +1,6 @@
-//! Serves the dashboard over a source that plays, on loopback, to be looked at: `cargo run -p dashboard --example played [PORT]`.
+//! Serves the dashboard over a source that plays, on loopback, to be looked at: `cargo run -p dashboard --example played [PORT [WORD]]`.
 //!
-//! The token is `cs_local`.
+//! The token is `cs_local`. A further word is put into every text, to see what becomes of it.
 
 #[path = "../tests/it/played.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "it is made for tests, which use more of it")]
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 async fn main() -> std::io::Result<()> {
     let port = std::env::args().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    let source = Played::new();
+    let source = std::env::args().nth(2).map_or_else(Played::new, |word| Played::saying(&word));
     let beat = source.beat.clone();
     let auth = Auth::Tokens(Arc::new(|token| (token == "cs_local").then(Principal::local)));
     let dashboard = Arc::new(Dashboard::new(source, Options { auth, stop: CancellationToken::new() }));

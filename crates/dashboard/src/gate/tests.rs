@@ -24,13 +24,13 @@ async fn a_login_ends_when_nobody_uses_it() {
     let cookie = gate.by_token("cs_alice", None).unwrap();
     let headers = with(&cookie);
     for _ in 0..3 {
-        tokio::time::advance(Duration::from_secs(11 * 3600)).await;
+        tokio::time::advance(Duration::from_hours(11)).await;
         assert_eq!(gate.login(&headers, true).unwrap().principal.as_str(), "alice");
     }
     // A page that keeps itself fresh is nobody.
-    tokio::time::advance(Duration::from_secs(11 * 3600)).await;
+    tokio::time::advance(Duration::from_hours(11)).await;
     let login = gate.login(&headers, false).unwrap();
-    tokio::time::advance(Duration::from_secs(3600)).await;
+    tokio::time::advance(Duration::from_hours(1)).await;
     assert!(gate.login(&headers, false).is_none() && login.over.is_cancelled());
 }
 

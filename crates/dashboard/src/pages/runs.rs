@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{Nav, Page};
 use crate::layout::{empty, heading, id, pager, run_status, table};
-use crate::view::{self, RunRow};
+use crate::view::{self, RunRow, RunStatus};
 use crate::{href, time};
 
 pub(crate) fn page(runs: &view::Page<RunRow>, later: bool, now: u64) -> Page {
@@ -27,7 +27,7 @@ pub(crate) fn rows(runs: &[RunRow], now: u64) -> Markup {
                 tr {
                     td.task {
                         a href=(href::path(&["runs", run.id.raw()])) { (run.task.line(110)) }
-                        @if let Some(last) = run.last.as_ref().filter(|_| !run.status.is_over()) { p.hint { (last.line(90)) } }
+                        @if let Some(last) = run.last.as_ref().filter(|_| run.status == RunStatus::Running) { p.hint { (last.line(90)) } }
                     }
                     td.nowrap { (run_status(run.status)) }
                     td { a href=(href::path(&["sessions", "callsign", run.session.raw()])) { @match &run.session_name { Some(name) if !name.is_empty() => { (name.line(40)) } _ => { (id(&run.session)) } } } }

@@ -23,7 +23,7 @@ impl Stream {
     /// None: it has ended.
     async fn next(&mut self) -> Option<String> {
         let frame =
-            timeout(Duration::from_secs(60), self.0.frame()).await.expect("nothing was said for a minute")?;
+            timeout(Duration::from_mins(1), self.0.frame()).await.expect("nothing was said for a minute")?;
         Some(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap())
     }
 }

@@ -117,7 +117,7 @@ async fn no_element_and_no_attribute_comes_from_outside() {
 #[tokio::test]
 async fn payloads_in_addresses_and_forms_are_text_too() {
     for payload in PAYLOADS {
-        let encoded: String = payload.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let encoded = payload.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         let nobody = Browser::new(Played::new());
         let browser = Browser::logged_in(Played::new(), "cs_local").await;
         let plain = skeleton(&browser.get("/calls?tool=x&host=x&thread=x").await.text);
