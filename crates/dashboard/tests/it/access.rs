@@ -163,4 +163,10 @@ async fn where_no_token_is_wanted_forms_still_need_theirs() {
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     let done = dashboard.handle(ask("POST", "/runs/run_00/cancel", format!("csrf={csrf}")), None).await;
     assert_eq!(done.status(), StatusCode::SEE_OTHER);
+    // There is one login for everybody, and nobody ends it.
+    dashboard.handle(ask("POST", "/logout", format!("csrf={csrf}")), None).await;
+    let mut live = dashboard.handle(ask("GET", "/live?of=%2F", String::new()), None).await;
+    assert!(live.body_mut().frame().await.is_some());
+    let more = tokio::time::timeout(std::time::Duration::from_millis(50), live.body_mut().frame()).await;
+    assert!(more.is_err(), "the stream has ended");
 }
