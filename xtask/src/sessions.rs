@@ -49,17 +49,18 @@ impl Runtime {
 }
 
 /// Tests that no engine runs, and why.
-const LOCAL_ONLY: [(&str, &str); 2] = [
+const LOCAL_ONLY: [(&str, &str); 3] = [
     (
         "test(/^users::an_unprivileged_user_/)",
         "whom the daemon runs as decides what holds a local box; the engine of the tests is root's alone",
     ),
     ("test(/^engines::/)", "it starts engines of its own, for whoever runs the tests without one"),
+    ("test(/^extras::/)", "each names its runtime, and one of them starts an engine of its own"),
 ];
 
 /// What Podman, which is reached by the same code as Docker, is asked to show again.
 const CORE: &str = "test(/^lifecycle::(an_idle_box|terminate_ends|a_run_goes_on|boxes_without)/) | test(/^killed::/) \
-                    | test(/^canceled::/) | test(/^boxed::(inside|restarted)::/)";
+                    | test(/^boxed::(inside|restarted)::/)";
 
 /// By hand, what is built included.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
