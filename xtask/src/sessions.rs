@@ -49,12 +49,16 @@ impl Runtime {
 }
 
 /// Tests that no engine runs, and why.
-const LOCAL_ONLY: [(&str, &str); 3] = [
+const LOCAL_ONLY: [(&str, &str); 4] = [
     (
         "test(/^users::an_unprivileged_user_/)",
         "whom the daemon runs as decides what holds a local box; the engine of the tests is root's alone",
     ),
     ("test(/^engines::/)", "it starts engines of its own, for whoever runs the tests without one"),
+    (
+        "test(/^workflow::inspector::/)",
+        "the inspector tells the server that it starts nothing of DOCKER_HOST",
+    ),
     ("test(/^extras::/)", "each names its runtime, and one of them starts an engine of its own"),
 ];
 
