@@ -1,4 +1,4 @@
-//! The tests of sessions on one runtime: `cargo xtask sessions --runtime docker`, and two parts of `cargo xtask test`.
+//! The tests of sessions on one runtime: `cargo xtask sessions --runtime docker`, and a part of `cargo xtask test`.
 //!
 //! ```text
 //! private-engine ── unix://… ─▶ CALLSIGN_TEST_RUNTIME, DOCKER_HOST ─▶ cargo nextest run --test sessions

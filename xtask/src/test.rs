@@ -27,7 +27,7 @@ enum Outcome {
     SkippedByPermission(String),
 }
 
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 15] = [
     Part { name: "tools", needs: &[], run: |workspace| Ok(tools_part(workspace)) },
     Part { name: "fmt", needs: &[], run: fmt },
     Part { name: "clippy", needs: &[], run: clippy },
@@ -37,11 +37,6 @@ const PARTS: [Part; 16] = [
         name: "sessions-docker",
         needs: &["build"],
         run: |workspace| on_engine(workspace, Runtime::Docker),
-    },
-    Part {
-        name: "sessions-podman",
-        needs: &["build"],
-        run: |workspace| on_engine(workspace, Runtime::Podman),
     },
     Part { name: "doc", needs: &[], run: doc },
     Part { name: "deny", needs: &[], run: deny },
