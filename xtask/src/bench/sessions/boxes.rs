@@ -52,7 +52,7 @@ impl Row {
     /// Nothing was measured, or everything is a figure.
     pub(super) fn is_sound(&self) -> bool {
         let mut all = self.with.iter().chain(&self.without);
-        self.missing.is_some() != !self.with.is_empty() && all.all(|value| value.is_finite())
+        self.missing.is_some() == self.with.is_empty() && all.all(|value| value.is_finite())
     }
 
     /// The middle of times. Memory is summed and shared out: what one box makes the daemon take, the next one uses.
@@ -111,7 +111,8 @@ pub(super) fn text(rows: &[Row], extent: Extent) -> String {
         std::iter::once(head).chain(rows.iter().map(|row| row.line(extent))).collect();
     let mut reasons: Vec<&String> = rows.iter().filter_map(|row| row.missing.as_ref()).collect();
     reasons.dedup();
-    let reasons: String = reasons.iter().map(|reason| format!("- not measured: {reason}.\n")).collect();
+    let reasons: Vec<String> = reasons.iter().map(|reason| format!("- not measured: {reason}.\n")).collect();
+    let reasons = reasons.concat();
     format!("## Boxes: what is ours in them\n\n{}\n{reasons}{WHAT}", markdown(&lines))
 }
 
