@@ -11,7 +11,7 @@
 //! the old one when the server says that something has changed.
 //!
 //! **Invariants:** what comes from outside is a [`Text`] and leaves as text: there is no way from it to markup, and none to an
-//! address but through [`href`]. No page is made without a principal, and [`Source`] is asked for nobody else's. Whatever is not
+//! address but through `href`. No page is made without a principal, and [`Source`] is asked for nobody else's. Whatever is not
 //! there and whatever is another's look the same. Nothing changes without a token of the login in the form. Every table here has a
 //! bound. Nothing is loaded from elsewhere.
 //!
