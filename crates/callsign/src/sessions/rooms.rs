@@ -211,7 +211,6 @@ impl Rooms for RealRooms {
                 bind(&self.outfit.config, CONFIG),
             ]
         };
-        let limits = settings.limits;
         Ok(BoxSpec {
             name: BoxName::new(session.id.as_str()).map_err(|error| error.to_string())?,
             command: bridge,
@@ -224,13 +223,8 @@ impl Rooms for RealRooms {
             image,
             oci_runtime: oci_runtime(settings),
             tmp: TMP,
-            limits: Limits {
-                memory: Some(limits.memory),
-                pids: Some(limits.pids),
-                cpus: Some(limits.millicpus),
-                disk: Some(limits.disk),
-            },
-            strictness: if settings.strict_limits { Strictness::Strict } else { Strictness::Lenient },
+            limits: limits(settings),
+            strictness: strictness(settings),
             network: self.network(settings),
             user: User::NOBODY,
             orphan_grace: settings.orphan_grace,
@@ -269,6 +263,21 @@ impl RealRooms {
             Egress::None | Egress::Hosts(_) => Network::None,
         }
     }
+}
+
+/// What every box of a session is held to.
+pub(super) fn limits(settings: &SessionSettings) -> Limits {
+    let limits = settings.limits;
+    Limits {
+        memory: Some(limits.memory),
+        pids: Some(limits.pids),
+        cpus: Some(limits.millicpus),
+        disk: Some(limits.disk),
+    }
+}
+
+pub(super) fn strictness(settings: &SessionSettings) -> Strictness {
+    if settings.strict_limits { Strictness::Strict } else { Strictness::Lenient }
 }
 
 /// What the engine is told to run a container with.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use broker::{Allow, BadAllow, Decided, Egress, EgressOptions, Notes, Verdict};
 use containers::BRIDGE;
 use model::ports::sandbox::{
-    Bind, BoxName, BoxSpec, BoxState, Cause, Ending, Environment as BoxEnvironment, Exit, Limits, Network,
-    Sandbox as _, SandboxError, Strictness, User,
+    Bind, BoxName, BoxSpec, BoxState, Cause, Ending, Environment as BoxEnvironment, Exit, Network,
+    Sandbox as _, SandboxError, User,
 };
 use model::settings::Runtime;
 use sessions::extras::{Stage, Unfit};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::index::{Host, Told, Wanted};
 use super::{Install, refused};
 use crate::sessions::quay::accept;
-use crate::sessions::rooms::{PATH, PORTS, TMP, oci_runtime};
+use crate::sessions::rooms::{PATH, PORTS, TMP, limits, oci_runtime, strictness};
 
 /// How often is looked at what pip says.
 const LOOK: Duration = Duration::from_millis(100);
@@ -157,7 +157,6 @@ impl Pip<'_> {
             SCRIPT,
             "/workspace/requirements.txt",
         ];
-        let limits = settings.limits;
         BoxSpec {
             name: self.name.clone(),
             command: BRIDGE.to_owned(),
@@ -173,13 +172,8 @@ impl Pip<'_> {
             },
             oci_runtime: oci_runtime(settings),
             tmp: TMP,
-            limits: Limits {
-                memory: Some(limits.memory),
-                pids: Some(limits.pids),
-                cpus: Some(limits.millicpus),
-                disk: Some(limits.disk),
-            },
-            strictness: if settings.strict_limits { Strictness::Strict } else { Strictness::Lenient },
+            limits: limits(settings),
+            strictness: strictness(settings),
             network: Network::None,
             user: User::NOBODY,
             orphan_grace: settings.orphan_grace,
